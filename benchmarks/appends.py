@@ -27,15 +27,15 @@ from uuid import UUID
 import psycopg
 
 from caxton_host.core.log.events import ToolInvoked
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.lib.signing import Keyring
 from caxton_host.store import migrate
 from caxton_host.store.commit import Batch, Group, Line
 from caxton_host.store.drafts import Drafter, salts
 from caxton_host.store.engine import open_engine
+from caxton_host.store.postgres import statement
 from caxton_host.store.sql import SqlStore
-from caxton_host.store.statements_postgres import statement
-from caxton_host.store.statements_sqlite import Statements
+from caxton_host.store.sqlite import EVENT, PAYLOAD
 
 from .page import Figure, Section
 
@@ -119,14 +119,13 @@ def _sqlite(folder: Path, stack: ExitStack) -> dict[str, Side]:
     connection = stack.enter_context(engine.connect())
     driver = connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)  # noqa: S101 -- by its url
-    sql = Statements.of(engine.dialect)
     positions = count(1)
 
     def commit(batch: Batch) -> None:
         driver.execute("BEGIN IMMEDIATE")
         payloads = [(next(positions), *payload) for payload in batch.payloads]
-        driver.executemany(sql.event, batch.events)
-        driver.executemany(sql.payload, payloads)
+        driver.executemany(EVENT, batch.events)
+        driver.executemany(PAYLOAD, payloads)
         driver.execute("COMMIT")
 
     return {

@@ -21,7 +21,7 @@ from caxton_host.core.calls import JSON, Route
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.decisions import Allowed, Attempt, Tally, decide
 from caxton_host.core.grants.grants import Grant, Rule
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 from caxton_host.core.tools.schemas import Mismatch
 from caxton_host.lib.json_schema import fits, input_check
 

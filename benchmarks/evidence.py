@@ -21,10 +21,10 @@ from pathlib import Path
 from unittest import mock
 
 from caxton_host.core.log.events import LogWritten
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.lib.signing import Keyring
 from caxton_host.store.sql import SqlStore
-from caxton_host.store.tree_sqlite import SqliteTree
+from caxton_host.store.sqlite import SqliteTree
 from caxton_host.store.verify import verify
 
 from .appends import Ours

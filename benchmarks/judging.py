@@ -18,9 +18,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from caxton_host.core.calls import Completed
-from caxton_host.core.log.events import Event, RunCompleted, RunStarted, ToolInvoked
-from caxton_host.core.log.payloads import settled
-from caxton_host.lib.clock import SystemClock
+from caxton_host.core.log.events import (
+    Event,
+    RunCompleted,
+    RunStarted,
+    ToolInvoked,
+    settled,
+)
+from caxton_host.lib.machine import SystemClock
 from caxton_host.store.sql import SqlStore
 
 from .page import Figure, Section

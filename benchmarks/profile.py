@@ -22,9 +22,10 @@ from typing import Any
 from unittest import mock
 
 from caxton_host.app.bootstrap import Running
-from caxton_host.app.tool_setup import Routed
 from caxton_host.gateway.gateway import Gateway
-from caxton_host.gateway.guest_calls import RunDoor
+from caxton_host.gateway.guest_calls import GuestCalls
+from caxton_host.gateway.judge import Judge
+from caxton_host.gateway.tool_layers import ToolRouter
 from caxton_host.sandbox.link import Link
 from caxton_host.store.commit import Transactions
 from caxton_host.store.drafts import Draft, Drafter
@@ -36,14 +37,14 @@ _OUTSIDE = "outside"
 _GUEST = "guest: worker, sockets, wake-ups"
 _STEPS = {
     "read": (Link, "buffer_updated", "socket: read the frame"),
-    "door": (RunDoor, "call", "reply: build it; code between the steps"),
-    "decode": (RunDoor, "_tool_call", "decode: bytes to a call, digest"),
+    "door": (GuestCalls, "call", "reply: build it; code between the steps"),
+    "decode": (GuestCalls, "_tool_call", "decode: bytes to a call, digest"),
     "gateway": (Gateway, "call", "gateway: recall, record, settle"),
-    "decide": (Gateway, "_decide", "decide: the grant"),
+    "decide": (Judge, "_decide", "decide: the grant"),
     "draft": (Drafter, "draft", "seal: stamp, salt, pack"),
     "hash": (Draft, "hash", "hash: the chain"),
     "append": (Transactions, "commit", "append: insert the rows"),
-    "forward": (Routed, "call_tool", "forward: round trip to the tool server"),
+    "forward": (ToolRouter, "call_tool", "forward: round trip to the tool server"),
     "send": (Link, "_send", "socket: write the reply"),
 }
 

@@ -26,8 +26,7 @@ from caxton_host.building import find_shared
 from caxton_host.config import Paths, load
 from caxton_host.core.calls import JSON, reply
 from caxton_host.core.grants.grants import Grant
-from caxton_host.core.log.events import RunCompleted, ToolCompleted
-from caxton_host.core.log.payloads import outcome_of
+from caxton_host.core.log.events import RunCompleted, ToolCompleted, outcome_of
 from caxton_host.lib import codec
 from caxton_host.runs.replay import replay
 from caxton_host.runs.run_request import RunRequest

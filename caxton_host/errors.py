@@ -1,33 +1,33 @@
 """
-Every exception raised on purpose, and whose fault each is.
+Exceptions of this package, and the cause of each.
 
 * `CaxtonError`
-    * `UsageError` -- the operator's: a configuration, an argument, a module
-        * `ConfigError` -- a configuration file names something impossible
+    * `UsageError` -- a configuration, an argument or a module cannot be used
+        * `ConfigError` -- a configuration file is invalid
             * `UnsetError` -- it names a variable that is not set
-        * `ConditionError` -- a condition on parameters cannot be
-        * `ModuleRefused` -- the sandbox does not take this module
+        * `ConditionError` -- a condition on parameters is invalid
+        * `ModuleRefused` -- the sandbox refuses the module
         * `CursorError` -- a cursor does not belong to what is read
         * `NotFoundError` -- no such run, agent, server or tool
         * `RestoredError` -- the run waits for a person since its log was restored
-        * `NotKeptError` -- the log was told not to keep what is needed
-    * `BadBytes` -- bytes from outside are not what they must be
+        * `NotKeptError` -- the log does not keep what is needed
+    * `BadBytes` -- bytes from outside break their format
     * `NondeterminismError` -- replay and log disagree; the run stops
-    * `RunStopped` -- a bound of the run was reached; its log says which
-    * `Suspend` -- the run waits for a person; its log says for what
+    * `RunStopped` -- the run reached a limit
+    * `Suspend` -- the run waits for a decision of a person
     * `StoreError` -- an event could not be stored; nothing was sent
-        * `LeaseLost` -- another host drives the run now; this one lets go of it
-        * `LogBrokenError` -- what is stored is not what was written
-        * `LogMovedError` -- what would be stored would not be found again
-            * `LogSetBackError` -- what was stored is not there any more
-        * `ReadOnlyError` -- nothing can be stored, until the database is another
-    * `BusyError` -- a host has as many runs as it takes, or drives the run already
-        * `OverloadedError` -- it may be tried again later
-    * `ForbiddenError` -- whoever asks may not
+        * `LeaseLost` -- another host drives the run now
+        * `LogBrokenError` -- the stored events are not the written ones
+        * `LogMovedError` -- the database file was moved or replaced
+            * `LogSetBackError` -- the database lacks committed events
+        * `ReadOnlyError` -- the database is read-only
+    * `BusyError` -- the host is full, or drives the run already
+        * `OverloadedError` -- the request may be repeated later
+    * `ForbiddenError` -- the caller is not permitted to do that
     * `SandboxError` -- a worker died under its guest
-    * `ServerUnavailable` -- a server that the operator calls required is down
+    * `ServerUnavailable` -- a required server is down
     * `ToolError` -- a tool server failed; becomes a `Failed` outcome
-    * `UnexpectedRun` -- in a test, an agent did otherwise than it was to
+    * `UnexpectedRun` -- in a test, an agent deviated from its script
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-#: What went wrong with a call that was to be sent.
+#: How a call failed.
 FailureKind: TypeAlias = Literal[
     "timeout",
     "transport",
@@ -46,7 +46,7 @@ FailureKind: TypeAlias = Literal[
     "changed",
 ]
 
-#: Whether the server may have acted.
+#: Whether the call may have reached the server.
 Sent: TypeAlias = Literal["no", "yes", "unknown"]
 
 
@@ -69,18 +69,18 @@ class UsageError(CaxtonError):
 
 class ConfigError(UsageError):
     """
-    A configuration file names something impossible.
+    A configuration file is invalid.
 
     Attributes:
-        file: Which, as messages name it, or ``""``.
+        file: The file, as messages name it, or ``""``.
 
         key: The dotted key, or ``""``.
 
-        line: Where it is in the file, if that is known.
+        line: The line in the file, if it is known.
 
-        problem: What is wrong there.
+        problem: The message without file and key.
 
-        each: All that was found, of which this is the first.
+        each: All errors that were found; this is the first.
     """
 
     def __init__(
@@ -98,15 +98,15 @@ class ConfigError(UsageError):
 
 
 class UnsetError(ConfigError):
-    """A configuration file names a variable of the environment that is not set."""
+    """A configuration file refers to an environment variable that is not set."""
 
 
 class ConditionError(UsageError):
     """
-    A condition on parameters cannot be, or says nothing.
+    A condition on parameters is invalid, or has no effect.
 
     Attributes:
-        keys: Where it stands, from the name of the parameter on.
+        keys: The path to it, from the name of the parameter on.
     """
 
     def __init__(self, keys: tuple[str, ...], message: str, *, fix: str = "") -> None:
@@ -115,7 +115,7 @@ class ConditionError(UsageError):
 
 
 class ModuleRefused(UsageError):  # noqa: N818 -- a verdict, not a fault
-    """The sandbox does not take this module."""
+    """The sandbox refuses the module."""
 
 
 class CursorError(UsageError):
@@ -123,15 +123,15 @@ class CursorError(UsageError):
 
 
 class NotFoundError(UsageError):
-    """No such run, agent, server or tool."""
+    """There is no such run, agent, server or tool."""
 
 
 class NotKeptError(UsageError):
     """
-    What is needed was erased, or never recorded, because the operator wanted it so.
+    The needed payload was erased, or was not recorded by configuration.
 
     Attributes:
-        call: The number of the call whose answer it is, or ``None`` for a whole run.
+        call: The number of the call whose answer is missing; ``None``: a whole run.
     """
 
     def __init__(self, message: str, *, fix: str = "", call: int | None = None) -> None:
@@ -140,7 +140,7 @@ class NotKeptError(UsageError):
 
 
 class RestoredError(UsageError):
-    """The run is suspended since its log was restored, until a person resumes it."""
+    """The log was restored, so the run is suspended until a person resumes it."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(
@@ -151,7 +151,7 @@ class RestoredError(UsageError):
 
 
 class BadBytes(CaxtonError):  # noqa: N818 -- says what is bad
-    """Bytes from outside break a bound or a rule of their format."""
+    """Bytes from outside exceed a limit or break their format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +162,13 @@ class Divergence:
     Attributes:
         seq: The recorded event, or ``None`` if the log ended before it.
 
-        path: Where in that event, as a JSON path: ``$.params.location``.
+        path: The place in that event, as a JSON path: ``$.params.location``.
 
-        recorded: What the log holds.
+        recorded: The value in the log.
 
-        replayed: What the agent did now.
+        replayed: The value of the re-execution.
 
-        run: The run whose event it is, where that is one it was forked from.
+        run: The run of the event, if the run was forked from that one.
     """
 
     seq: int | None
@@ -187,7 +187,7 @@ class Divergence:
 
 
 class NondeterminismError(CaxtonError):
-    """The agent did something else than the log holds."""
+    """The re-execution differs from the log."""
 
     def __init__(self, divergence: Divergence) -> None:
         super().__init__(str(divergence))
@@ -196,10 +196,10 @@ class NondeterminismError(CaxtonError):
 
 class RunStopped(CaxtonError):  # noqa: N818 -- an end, not a fault
     """
-    A bound of the run was reached, so it ends.
+    The run reached a limit and ends.
 
     Attributes:
-        limit: The bound, by its name in ``[agents.X.limits]``.
+        limit: Its name in ``[agents.X.limits]``.
     """
 
     def __init__(self, limit: str, message: str) -> None:
@@ -209,10 +209,10 @@ class RunStopped(CaxtonError):  # noqa: N818 -- an end, not a fault
 
 class Suspend(CaxtonError):  # noqa: N818 -- a request, not a fault
     """
-    The run can only go on once a person has decided.
+    The run is suspended until a person decides about a call.
 
     Attributes:
-        call: The number of the call that is to be decided about.
+        call: The number of that call.
     """
 
     def __init__(self, call: int, message: str, *, fix: str = "") -> None:
@@ -225,37 +225,37 @@ class StoreError(CaxtonError):
 
 
 class LeaseLost(StoreError):  # noqa: N818 -- a state, not a fault
-    """Another host drives the run now. This one stops it, and writes no more."""
+    """Another host drives the run now. This host stops it and writes no more."""
 
 
 class LogBrokenError(StoreError):
-    """What is stored is not what was written."""
+    """The stored events are not the written ones."""
 
 
 class LogMovedError(StoreError):
-    """The file of the log is not where it was opened. Nothing is written to it."""
+    """The database file was moved or replaced. Nothing is written to it."""
 
 
 class LogSetBackError(LogMovedError):
-    """The server of the log lacks what was committed. Nothing is written to it."""
+    """The database lacks committed events. Nothing is written to it."""
 
 
 class ReadOnlyError(StoreError):
-    """The database takes no writes, as a standby does not."""
+    """The database is read-only, for example a standby."""
 
 
 class BusyError(CaxtonError):
-    """A host has as many runs as it takes, or drives this one. Nothing was started."""
+    """The host is full, or drives the run already. Nothing was started."""
 
 
 class OverloadedError(BusyError):
     """
-    There is no room now. Nothing was started.
+    The host is full for now. Nothing was started.
 
     Attributes:
-        retry_after: Seconds after which it is worth to try again.
+        retry_after: Seconds after which the request may be repeated.
 
-        whose: ``host``, or ``principal``: others may still have room.
+        whose: The quota that is used up: of the ``host``, or of this ``principal``.
     """
 
     def __init__(
@@ -272,15 +272,15 @@ class OverloadedError(BusyError):
 
 
 class ForbiddenError(CaxtonError):
-    """Whoever asks may not do that."""
+    """The caller is not permitted to do that."""
 
 
 class SandboxError(CaxtonError):
-    """A worker died under its guest. The run itself may go on in another."""
+    """A worker died under its guest. The run may continue in another worker."""
 
 
 class ServerUnavailable(CaxtonError):  # noqa: N818 -- a state, not a fault
-    """A server that the operator calls required is down."""
+    """A server with ``required = true`` is down."""
 
 
 class ToolError(CaxtonError):
@@ -293,7 +293,7 @@ class ToolError(CaxtonError):
 
         sent: Whether the server may have acted: ``no``, ``yes`` or ``unknown``.
 
-        code: That of the server's own error, or ``None``.
+        code: The code of the server's own error, or ``None``.
     """
 
     def __init__(
@@ -313,7 +313,7 @@ class ToolError(CaxtonError):
 
 class UnexpectedRun(CaxtonError, AssertionError):  # noqa: N818 -- a test fails with it
     """
-    In a test, an agent did otherwise than its script or its cassette says.
+    In a test, an agent deviated from its script or its cassette.
 
     Attributes:
         divergence: The first difference from a cassette, or ``None``.

@@ -1,9 +1,9 @@
 """
-Plain HTTP tools, beside those of MCP servers, under the same grants and events.
+Webhooks: HTTP requests as tools, with the same grants and events as MCP tools.
 
-They are the tools of one reserved server, ``webhook``. An answer becomes what a tool
-of MCP would say, a ``CallToolResult``. One with a status of 400 or more is the tool's
-own error; what HTTP itself cannot deliver is a failure.
+They are the tools of one reserved server, ``webhook``. An answer becomes a
+``CallToolResult``. A status of 400 or more is an error of the tool; without a valid
+answer the call fails.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class WebhookTools:
     Args:
         webhooks: By tool name.
 
-        redact: Takes configured secrets out of answers and definitions.
+        redact: Removes configured secrets from answers and definitions.
 
-        proxy: Where every request goes through.
+        proxy: The proxy for every request.
 
-        trace_context: Gives the headers that tell a request's span.
+        trace_context: Returns the W3C headers of a request's span.
 
-        monotonic: Seconds, for the duration of a call.
+        monotonic: Returns seconds, for the duration of a call.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class WebhookTools:
         await self.aclose()
 
     async def offered(self, servers: Collection[str]) -> Offered:
-        """Return every webhook, if *servers* holds their group. Sends nothing."""
+        """Return every webhook, if *servers* includes their group. Sends nothing."""
         if SERVER not in servers or not self._offers:
             return Offered()
         origins = {hook.origin for hook in self._webhooks.values()}
@@ -103,10 +103,10 @@ class WebhookTools:
         """
         Send one request.
 
-        Parameters that do not fit are an error of the tool, and nothing is sent.
+        Invalid parameters are an error of the tool, and nothing is sent.
 
         Raises:
-            ToolError: There is no answer that could be recorded.
+            ToolError: There is no valid answer.
         """
         hook = self._webhooks.get(request.tool)
         if hook is None:
@@ -114,7 +114,9 @@ class WebhookTools:
         pinned = request.definition_sha256
         if pinned not in {None, self._offers[request.tool].definition_sha256}:
             raise ToolError(
-                "changed", "no", f"webhook {request.tool!r} has changed since"
+                "changed",
+                "no",
+                f"webhook {request.tool!r} has changed since the run started",
             )
         try:
             url, rest = hook.fill(request.params)
@@ -153,7 +155,7 @@ class WebhookTools:
             self._client = Client(
                 proxy=self._proxy,
                 trace_context=self._trace_context,
-                # None ever waits for a connection: that would be within its timeout.
+                # One for each slot, so that no request waits for a connection.
                 connections=sum(hook.concurrency for hook in self._webhooks.values()),
             )
         headers = {"accept": "application/json, text/*;q=0.9"}
@@ -182,7 +184,7 @@ def _result(answer: Response, limit: int) -> dict[str, JSON]:
     """
     Return an answer as a ``CallToolResult``.
 
-    The status is told where it says more than the body: as an error, or alone.
+    The status is included if it is an error, or if there is no body.
     """
     is_error = answer.status >= _ERROR
     texts: list[str] = []
@@ -194,7 +196,7 @@ def _result(answer: Response, limit: int) -> dict[str, JSON]:
             texts.append(answer.body.decode())
             if _is_json(answer):
                 value = load_json(answer.body, limit=limit)
-                # MCP has an object there; its SDKs wrap anything else like that.
+                # MCP requires an object; its SDKs wrap other values like this.
                 result["structuredContent"] = (
                     value if isinstance(value, dict) else {"result": value}
                 )
@@ -214,10 +216,10 @@ def _is_json(answer: Response) -> bool:
 
 def _offer(hook: Webhook, redact: Redactor) -> Offer:
     """
-    Return a webhook as the catalogue holds it.
+    Return the offer of a webhook.
 
-    Its definition is whatever changes what a call does, secrets aside: a new token
-    is not a new tool, a new address is.
+    Its definition covers everything that changes a call, except secrets: a new address
+    is a new definition, a new token is not.
     """
     schema = dict(hook.params)
     said: dict[str, JSON] = {

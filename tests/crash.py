@@ -15,8 +15,8 @@ from caxton_host.core.log.events import (
     Recorded,
     ToolInvoked,
     ToolRetried,
+    outcome_of,
 )
-from caxton_host.core.log.payloads import outcome_of
 from caxton_host.errors import ToolError
 from caxton_host.lib import codec
 from caxton_host.ports import RunScope, ToolRequest

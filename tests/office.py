@@ -10,18 +10,18 @@ from pathlib import Path
 
 import httpx
 
-from caxton_host.config import Agent, Config, ContextVar, Expose, Serve
+from caxton_host.config import Agent, Config, Serve
+from caxton_host.config.model import ContextVar, Expose
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.principals import Principal, Scope
 from caxton_host.ports import Door, Ending, Guest, ToolRequest
 from caxton_host.runs.admission import Line
-from caxton_host.service.run_service import Service
+from caxton_host.service.run_service import Service, Submission
 from caxton_host.service.run_tasks import Background
-from caxton_host.service.submission import Submission
 from caxton_host.testing import FakeTools, Script
 from caxton_host.web.app import application
-from caxton_host.web.edge.bearer import Unauthenticated
+from caxton_host.web.edge.authentication import Unauthenticated
 from caxton_host.web.edge.listen import bind, listening
 from tests.scene import ANSWERS, DEMO, Scene, ended, pack
 
@@ -111,12 +111,14 @@ class Office:
 
     async def done(self, run_id: str) -> str:
         await self.service.background.over(run_id)
-        row = await self.scene.store.row(run_id)
+        row = await self.scene.store.reader.row(run_id)
         assert row is not None
         return row.state
 
     async def types(self, run_id: str) -> list[str]:
-        return [event.type for event in await self.scene.store.read(f"run/{run_id}")]
+        return [
+            event.type for event in await self.scene.store.reader.read(f"run/{run_id}")
+        ]
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class Names:
     async def principal(self, authorization: str | None) -> Principal:
         scheme, _, name = (authorization or "").partition(" ")
         if scheme != "Bearer" or name not in self.known:
-            raise Unauthenticated('Bearer realm="caxton"', "a token is needed")
+            raise Unauthenticated('Bearer realm="caxton"', "a token is required")
         return self.known[name]
 
 

@@ -13,7 +13,7 @@ from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import Event, Recorded
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import ToolError
 from caxton_host.lib import codec
@@ -134,7 +134,7 @@ class Scene:
 
     async def recorded(self) -> list[Recorded]:
         """Return the stream of the run."""
-        return await self.store.read(f"run/{self.run_id}")
+        return await self.store.reader.read(f"run/{self.run_id}")
 
     async def events(self) -> list[Event]:
         """Return the events of the run."""
@@ -157,7 +157,7 @@ class Scene:
         """Replay the run, by default with the same guest."""
         return await replay(
             self.run_id,
-            store=self.store,
+            store=self.store.reader,
             sandbox=FakeSandbox(script or self.script, engine=engine),
             telemetry=self.telemetry,
         )

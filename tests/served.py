@@ -13,7 +13,7 @@ from pathlib import Path
 from caxton_host.app.serve_app import serving
 from caxton_host.config import Config, Paths, load
 from caxton_host.web.app import application
-from caxton_host.web.edge.identity import identity_of
+from caxton_host.web.edge.authentication import identity_of
 from caxton_host.web.edge.listen import bind, listening
 
 __all__ = ["Served", "served"]
@@ -51,7 +51,7 @@ def served(
         async with serving(config, Paths.of(os.environ)) as it:
             app = application(
                 it.service,
-                identity_of(limits, it.up.store, it.up.host.clock),
+                identity_of(limits, it.up.store.tokens, it.up.host.clock),
                 limits,
                 ready=it.ready,
             )

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 from mcp.shared.auth import AuthorizationCodeResult
 
-from caxton_host.mcp.login import Asked
+from caxton_host.mcp.auth.login import Asked
 
 __all__ = ["Visitor"]
 

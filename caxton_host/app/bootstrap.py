@@ -1,8 +1,8 @@
 """
-The composition root: a configuration becomes a running host.
+The composition root: builds a running host from a configuration.
 
-Everything that `Host` needs from the outside is made here, and ended here in the
-reverse order. Nothing else in the package knows which adapters there are.
+Everything that `Host` needs from the outside is made here, and closed here in reverse
+order. No other module knows which adapters exist.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..config import Config, Paths
 from ..core.calls import JSON
-from ..core.host_limits import Places
+from ..core.limits import Places
 from ..core.log.checkpoint import Note
 from ..core.log.events import ConfigLoaded, Event, HostStarted, ToolProgress
 from ..core.names import uuid7
 from ..core.text.redact import Redactor
 from ..errors import LogBrokenError, StoreError, UsageError
-from ..lib.clock import SystemClock
-from ..lib.local_user import local_actor
 from ..lib.logs import of_host
+from ..lib.machine import SystemClock, local_actor
 from ..lib.signing import Keyring, Signer, secret
 from ..ports import Sandbox
 from ..runs.admission import Admission
@@ -40,12 +39,11 @@ from ..runs.host import Host
 from ..runs.host_stream import HostLog
 from ..runs.tool_pinning import Accepting
 from ..telemetry import Observer, observe
-from .reload import Reloader
-from .tool_generations import Generations
+from .reload import Generations, Reloader
 from .tool_setup import LateEras, Tooling, server_names
 
 if TYPE_CHECKING:
-    from ..store.signed_marks import Marks
+    from ..store.incarnation import Marks
     from ..store.sql import SqlStore
     from ..store.writer import OnCommit
 
@@ -68,7 +66,15 @@ class Running:
     Attributes:
         host: Starts runs.
 
-        tools: Where runs get theirs from; holds the newest configuration.
+        store: Where runs are recorded.
+
+        tools: The tools of runs, and the newest configuration.
+
+        sandbox: Where guests are executed.
+
+        telemetry: Watches runs and calls.
+
+        redact: Removes configured secrets from what is recorded.
     """
 
     host: Host
@@ -93,26 +99,25 @@ async def running(  # noqa: PLR0913 -- what a host is made of
     compiling: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> AsyncGenerator[Running]:
     """
-    Bring up a host, and take it down in the end.
+    Start a host, and stop it in the end.
 
     Args:
-        config: What was loaded.
+        config: The configuration.
 
         paths: Where keys and compiled modules are kept.
 
-        environ: Where telemetry is looked for.
+        environ: Environment variables that configure telemetry.
 
-        start: Servers that will be needed: they start while the rest does.
+        start: Servers that will be needed: they start concurrently with the rest.
 
-        watch: Called with a run and what is told of a call of it while that lasts.
+        watch: Called with a run and each progress report of a call of it.
 
-        load: Reads the configuration again, when that is asked for. This process is
-            asked by SIGHUP too, then, unless a terminal would send it.
+        load: Reads the configuration again on request. SIGHUP is such a request too,
+            unless a terminal would send it.
 
-        served: The host is there for others: its metrics are kept, to be read by
-            ``telemetry.scrape``.
+        served: The host serves others: its metrics are kept for ``telemetry.scrape``.
 
-        kinds: What it does besides when it is asked, by kind of request.
+        kinds: What carries out further requests to the host, by kind.
 
         compiling: See `WasmSandbox`.
     """
@@ -129,8 +134,8 @@ async def running(  # noqa: PLR0913 -- what a host is made of
             counts.happened(event)
             queue(event)
 
-        # Opened first and closed first, so it has a stack of its own: what a server
-        # tells at its end is still to be stored.
+        # Opened first and closed first, so it has a stack of its own: the last events
+        # of a server are still stored.
         async with contextlib.AsyncExitStack() as servers:
             eras = LateEras()
             tooling = Tooling(
@@ -158,14 +163,14 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                     counts.committed,
                 )
             )
-            eras.settle(store)
+            eras.settle(store.server_protocols)
             sandbox = await stack.enter_async_context(
                 open_sandbox(paths, config.places, counts.worker, compiling)
             )
             clock = SystemClock()
             stream = new_stream(clock)
             with usable_store():
-                await store.join(stream)
+                await store.leases.join(stream)
             log = HostLog(store, stream)
             stack.push_async_callback(log.aclose)
             log.queue(*announced(config, paths), *waiting)
@@ -174,7 +179,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                 store=store,
                 tools=Accepting(
                     source=tools,
-                    definitions=store,
+                    definitions=store.definitions,
                     actor=local_actor(),
                     on_event=log.queue,
                 ),
@@ -215,18 +220,18 @@ async def open_signed(  # noqa: PLR0913 -- what a store takes from the outside
     accept: bool = False,
 ) -> AsyncGenerator[SqlStore]:
     """
-    Open the event store to write, have it signed, and its checkpoints anchored.
+    Open the event store to write, with signatures and anchored checkpoints.
 
     Args:
-        config: Says where it is, and where checkpoints go.
+        config: Names the store, and where checkpoints are anchored.
 
-        signer: Signs them.
+        signer: Signs checkpoints.
 
         state: See `open_store`.
 
-        on_failure: Called after each try to anchor one that failed.
+        on_failure: Called after each failed attempt to anchor a checkpoint.
 
-        on_commit: Is told of each transaction.
+        on_commit: Called after each transaction.
 
         accept: See `open_store`.
 
@@ -267,29 +272,29 @@ async def open_store(  # noqa: PLR0913 -- the same
     accept: bool = False,
 ) -> AsyncGenerator[SqlStore]:
     """
-    Open the event store; to write, it is made and migrated as needed.
+    Open the event store; to write, it is created and migrated as needed.
 
-    In a copy, the runs that went on are suspended first.
+    If the store is a restored copy, its unfinished runs are suspended first.
 
     Args:
-        config: Says where it is.
+        config: Names the store.
 
         write: Open it to write.
 
-        state: The folder of the keys, to write: what was signed is remembered there.
+        state: The folder of the keys, required to write: it keeps what was signed.
 
         signer: Signs the log.
 
-        on_seal: Is told of each checkpoint.
+        on_seal: Called with each checkpoint.
 
-        on_commit: Is told of each transaction.
+        on_commit: Called after each transaction.
 
-        accept: Take a copy too that lacks what was signed on this machine.
+        accept: Accept a copy that lacks events that were signed on this machine.
 
     Raises:
         UsageError: It cannot be used as it is. Nothing was started.
 
-        LogBrokenError: It lacks what was signed on this machine.
+        LogBrokenError: It lacks events that were signed on this machine.
     """
     if write and state is None:
         raise TypeError("a store that is written needs the state folder")
@@ -308,13 +313,13 @@ async def open_store(  # noqa: PLR0913 -- the same
             accept=accept,
         )
     async with opened as store:
-        if store.copy is not None and state is not None:
+        if store.incarnation.copy is not None and state is not None:
             await _restore(store, state)
         yield store
 
 
 def _marks(state: Path) -> Marks:
-    from ..store.signed_marks import Marks  # noqa: PLC0415 -- with the store
+    from ..store.incarnation import Marks  # noqa: PLC0415 -- with the store
 
     return Marks.of(state)
 
@@ -324,7 +329,7 @@ async def _restore(store: SqlStore, state: Path) -> None:
     actor = local_actor()
     started = host_started(Keyring(state).public_key(), actor)
     await store.restore(new_stream(SystemClock()), started, actor=actor)
-    held = store.restored.runs if store.restored else 0
+    held = store.incarnation.restored.runs if store.incarnation.restored else 0
     if not held:
         _log.warning("%s; no run was unfinished, so nothing is left to do", _COPY)
         return
@@ -337,11 +342,11 @@ async def _restore(store: SqlStore, state: Path) -> None:
 
 
 def _ignore(_: Note) -> None:
-    """Do nothing with a checkpoint."""
+    """Ignore a checkpoint."""
 
 
 def new_stream(clock: SystemClock) -> str:
-    """Return the name of a stream for a host process."""
+    """Return a new name for the stream of a host process."""
     return f"host/{uuid7(clock.now(), secrets.token_bytes(10))}"
 
 
@@ -363,7 +368,7 @@ def _store_type() -> type[SqlStore]:
 
 @contextlib.contextmanager
 def usable_store() -> Generator[None]:
-    """Make of a store that cannot be opened an error of whoever named it."""
+    """Raise a `UsageError` if the configured store cannot be opened."""
     try:
         yield
     except LogBrokenError:
@@ -380,7 +385,7 @@ async def open_sandbox(
     compiling: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> AsyncGenerator[Sandbox]:
     """
-    Bring up the sandbox. This process becomes unreadable to its workers.
+    Start the sandbox. Its workers can no longer read this process.
 
     See `WasmSandbox` for *on_worker* and *compiling*.
     """
@@ -402,7 +407,7 @@ async def open_sandbox(
 
 
 def announced(config: Config, paths: Paths) -> tuple[Event, ...]:
-    """Return the first events of the host's stream; the first run commits them."""
+    """Return the first events of the host's stream, which the first run commits."""
     actor = local_actor()
     started = host_started(Keyring(paths.state).public_key(), actor)
     if not config.path or not config.sha256:

@@ -1,8 +1,8 @@
 """
-Whoever looks after the log: it is erased, archived and signed without a run.
+Maintenance of the log: erase, archive and sign, without running agents.
 
-A host process too, with a stream of its own for what was done, but without a tool or
-a sandbox.
+Such a process is a host too, with its own stream for what it did, but without tools and
+without a sandbox.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ from ..core.log.events import (
 )
 from ..core.text.redact import Redactor
 from ..errors import StoreError
-from ..lib.clock import SystemClock
-from ..lib.local_user import local_actor
+from ..lib.machine import SystemClock, local_actor
 from ..lib.signing import Keyring, Rotation
 from ..ports import TokenRow
 from .bootstrap import announced, host_started, new_stream, open_signed
 
 if TYPE_CHECKING:
-    from ..store.archive import BundleWriter
+    from ..store.copies import BundleWriter
     from ..store.sql import SqlStore
 
 
@@ -44,14 +43,20 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keeper:
     """
-    Looks after the log, without a tool, a sandbox or a run.
+    Maintains the log.
 
     Attributes:
-        stream: Of this process as a host: what it does is recorded there.
+        store: The event store.
 
-        announced: What that stream begins with.
+        keys: The signing keys of this machine.
 
-        actor: Who does it.
+        stream: The stream of this process, where its actions are recorded.
+
+        announced: The first events of that stream.
+
+        actor: The user of this process.
+
+        redact: Removes configured secrets from reasons.
     """
 
     store: SqlStore
@@ -65,8 +70,8 @@ class Keeper:
         self, run_id: str, reason: str, bundle: dict[str, JSON] | None = None
     ) -> RunErased:
         """Delete the payloads of a run that has ended; see `SqlStore.erase`."""
-        known = await self.store.read(self.stream)
-        return await self.store.erase(
+        known = await self.store.reader.read(self.stream)
+        return await self.store.erasure.erase(
             run_id,
             self.stream,
             *(() if known else self.announced),
@@ -76,13 +81,15 @@ class Keeper:
         )
 
     async def accept(self, server: str, tool: str, definition: bytes) -> None:
-        """Have runs that begin from now on use this definition of a tool."""
+        """Accept a definition of a tool for runs that start from now on."""
         changed = ToolsChanged(server=server, changed=(tool,), actor=self.actor)
         await self.store.create(self.stream).append(*self.announced, changed)
-        await self.store.accept({(server, tool): definition}, self.actor, anew=True)
+        await self.store.definitions.accept(
+            {(server, tool): definition}, self.actor, anew=True
+        )
 
     async def add_token(self, row: TokenRow) -> None:
-        """Have whoever has a token call the host; see `SqlStore.add_token`."""
+        """Add a token that authenticates callers; see `SqlStore.add_token`."""
         created = TokenCreated(
             id=row.id,
             name=row.name,
@@ -92,23 +99,23 @@ class Keeper:
             expires_at=row.expires_at,
             actor=self.actor,
         )
-        await self.store.add_token(row, self.stream, *self.announced, created)
+        await self.store.tokens.add(row, self.stream, *self.announced, created)
 
     async def revoke_token(self, token_id: str, at: int) -> None:
-        """Have a token be good for nothing; see `SqlStore.revoke_token`."""
+        """Revoke a token; see `SqlStore.revoke_token`."""
         revoked = TokenRevoked(id=token_id, actor=self.actor)
-        await self.store.revoke_token(
+        await self.store.tokens.revoke(
             token_id, at, self.stream, *self.announced, revoked
         )
 
     async def bundles(self) -> BundleWriter:
-        """Sign the log, and return what writes the bundles of runs that have ended."""
+        """Sign the log, and return the function that writes bundles of ended runs."""
         from ..store.export import export  # noqa: PLC0415 -- 110 ms
 
         note, key = await self.store.seal(), self.keys.public_key()
 
         async def write(run_id: str, path: Path) -> None:
-            data = await export(self.store, run_id, note, key)
+            data = await export(self.store.reader, run_id, note, key)
             await asyncio.to_thread(_write_privately, path, data)
 
         return write
@@ -121,7 +128,7 @@ def _write_privately(path: Path, data: bytes) -> None:
 
 @contextlib.asynccontextmanager
 async def keeping(config: Config, paths: Paths) -> AsyncGenerator[Keeper]:
-    """Open the event store to look after it, and sign what was done."""
+    """Open the event store for maintenance, and sign the log at the end."""
     keys = Keyring(paths.state)
     async with open_signed(config, keys, paths.state) as store:
         yield Keeper(
@@ -132,7 +139,7 @@ async def keeping(config: Config, paths: Paths) -> AsyncGenerator[Keeper]:
             actor=local_actor(),
             redact=Redactor(config.secrets),
         )
-        # An erasure is a transaction of its own, which nobody signs by itself.
+        # An erasure is a transaction of its own, which is not signed by itself.
         try:
             await store.seal()
         except StoreError as exc:
@@ -143,7 +150,7 @@ async def keeping(config: Config, paths: Paths) -> AsyncGenerator[Keeper]:
 async def record_rotation(
     store: SqlStore, rotation: Rotation, actor: dict[str, JSON]
 ) -> None:
-    """Record in a stream of its own that another key signs from here on."""
+    """Record a key rotation in a stream of its own."""
     log = store.create(new_stream(SystemClock()))
     await log.append(
         host_started(rotation.public_key(), actor),

@@ -1,8 +1,10 @@
 """
-Reading the configuration again, while runs go on.
+The configuration, read again while runs go on.
 
-Whoever wants it asks: by ``caxton config reload``, by SIGHUP, or by writing a file that
-is watched. What cannot be loaded changes nothing.
+It is read again on ``caxton config reload``, on SIGHUP, or when a watched file changes.
+An error leaves everything as it was. Runs that begin later use the tools of the new
+configuration; a run keeps the generation of tools that it began with. The tools of a
+generation end with its last run; servers that two generations share are the same.
 """
 
 from __future__ import annotations
@@ -13,23 +15,147 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, KeysView
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from types import TracebackType
+from typing import Self, TypeAlias
 
-from ..config import FIXED, Config
+from ..config import Config
+from ..config.sections import FIXED
 from ..core.calls import JSON
 from ..core.grants.grants import Grant
 from ..core.log.events import ConfigLoaded, Event, GrantChanged
-from ..core.log.runs import Request
+from ..core.log.requests import Request
 from ..errors import CaxtonError
-from ..lib.local_user import local_actor
+from ..lib.machine import local_actor
+from ..ports import RunScope, ToolClient, ToolSource
 from ..runs.run_request import grants_digest
-from .tool_generations import Generations
 
-#: Seconds between two looks at files that are watched.
+_log = logging.getLogger(__name__)
+
+Opening: TypeAlias = Callable[[Config], AbstractAsyncContextManager[ToolSource]]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Generation:
+    number: int
+    config: Config
+    tools: ToolSource
+    stack: AsyncExitStack
+    runs: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Generations:
+    """
+    A source of tools that can be configured again while runs go on.
+
+    An asynchronous context manager: leaving it closes the tools of every generation.
+
+    Attributes:
+        opening: Opens the tools of a configuration.
+
+        naming: Returns which servers its grants may name.
+    """
+
+    opening: Opening
+    naming: Callable[[Config], Iterable[str]]
+    _current: _Generation | None = field(default=None, init=False)
+    _names: dict[str, None] = field(default_factory=dict[str, None], init=False)
+    _retired: set[_Generation] = field(default_factory=set[_Generation], init=False)
+    _ending: set[asyncio.Task[None]] = field(
+        default_factory=set[asyncio.Task[None]], init=False
+    )
+    _publishing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    @property
+    def servers(self) -> KeysView[str]:
+        """Every server that a grant may name: a view that stays up to date."""
+        return self._names.keys()
+
+    @property
+    def config(self) -> Config:
+        """The configuration of the newest generation."""
+        return self._newest.config
+
+    @property
+    def number(self) -> int:
+        """How many generations there were."""
+        return self._newest.number
+
+    @property
+    def _newest(self) -> _Generation:
+        if self._current is None:
+            raise RuntimeError("nothing is published yet")
+        return self._current
+
+    async def publish(self, config: Config) -> None:
+        """
+        Use *config* for runs that start from now on.
+
+        If that fails, the former generation stays in use.
+
+        Raises:
+            CaxtonError: Its tools cannot be opened.
+        """
+        async with self._publishing, AsyncExitStack() as stack:
+            tools = await stack.enter_async_context(self.opening(config))
+            before = self._current
+            self._current = _Generation(
+                number=before.number + 1 if before else 1,
+                config=config,
+                tools=tools,
+                stack=stack.pop_all(),
+            )
+            self._names.clear()
+            self._names.update(dict.fromkeys(self.naming(config)))
+            if before is not None:
+                self._retired.add(before)
+                self._let_go(before)
+
+    @asynccontextmanager
+    async def open(self, scope: RunScope) -> AsyncGenerator[ToolClient]:
+        """Return the tools of the newest generation, for one run."""
+        generation = self._newest
+        generation.runs += 1
+        try:
+            async with generation.tools.open(scope) as tools:
+                yield tools
+        finally:
+            generation.runs -= 1
+            self._let_go(generation)
+
+    def _let_go(self, generation: _Generation) -> None:
+        if generation in self._retired and not generation.runs:
+            self._retired.remove(generation)
+            # Servers take a while to stop, and no caller has to wait for that.
+            task = asyncio.create_task(_end(generation))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        left = {*self._retired, *([self._current] if self._current else [])}
+        await asyncio.gather(*map(_end, left), *self._ending)
+
+
+async def _end(generation: _Generation) -> None:
+    try:
+        await generation.stack.aclose()
+    except Exception:  # noqa: BLE001 -- it is retired; the generations after it go on
+        _log.exception("the tools of generation %d did not end", generation.number)
+
+
+#: Seconds between two checks of watched files.
 EVERY = 1.0
 
 _WATCH: dict[str, JSON] = {"kind": "service", "id": "watch", "authenticated": False}
@@ -42,14 +168,14 @@ _State: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 @dataclass(slots=True, kw_only=True, eq=False)
 class Reloader:
     """
-    Has new runs use what the configuration says now.
+    Loads the configuration again for new runs.
 
     Attributes:
-        load: Reads it.
+        load: Reads the configuration.
 
-        tools: Where runs get theirs from.
+        tools: The tools of runs, by generation.
 
-        on_event: Is told of each that is loaded.
+        on_event: Called with the events that record a reload.
     """
 
     load: Callable[[], Config]
@@ -58,16 +184,16 @@ class Reloader:
     _one: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def asked(self, request: Request) -> str:
-        """Do what a request asks for. See `reload`."""
+        """Carry out a request. See `reload`."""
         return await self.reload(request.actor)
 
     async def reload(self, actor: dict[str, JSON]) -> str:
         """
-        Load the configuration in the name of *actor*, and return what came of it.
+        Load the configuration on behalf of *actor*, and return the outcome in words.
 
         Raises:
-            CaxtonError: It cannot be loaded, or its tools cannot be brought up. All is
-                as before.
+            CaxtonError: It cannot be loaded, or its tools cannot be opened. Nothing
+                has changed.
         """
         async with self._one:
             before = self.tools.config
@@ -88,7 +214,7 @@ class Reloader:
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[None]:
-        """Reload on SIGHUP, and when a file changes if they are watched."""
+        """Reload on SIGHUP, and when a watched file changes."""
         hangups = asyncio.Event()
         tasks = [
             asyncio.create_task(self._heed(hangups)),
@@ -111,7 +237,7 @@ class Reloader:
         while True:
             await asyncio.sleep(EVERY)
             now = await asyncio.to_thread(_state, self.tools.config.files)
-            # A file that is being written is not read before it rests.
+            # Wait until a file that is being written is complete.
             if now != seen and self.tools.config.watch:
                 await asyncio.sleep(EVERY / 4)
                 seen = await asyncio.to_thread(_state, self.tools.config.files)
@@ -144,12 +270,12 @@ def _grants_changed(
 
 
 def _plain(config: Config) -> Config:
-    # A comment is no change.
+    # A changed comment changes the digest only.
     return replace(config, sha256="", warnings=())
 
 
 def _state(files: Iterable[Path]) -> _State:
-    """Return what is another once one of *files* is written."""
+    """Return a value that changes when one of *files* is written."""
 
     def of(path: Path) -> tuple[int, int, int] | None:
         with contextlib.suppress(OSError):
@@ -163,10 +289,10 @@ def _state(files: Iterable[Path]) -> _State:
 @contextlib.contextmanager
 def _hangup(hangups: asyncio.Event) -> Generator[None]:
     """
-    Take SIGHUP as a request, where no terminal sends it.
+    Treat SIGHUP as a request to reload, unless a terminal may send it.
 
-    It ends what runs in a terminal that is closed. A service has none; there it means
-    what it does everywhere. Who ignores it goes on to.
+    In a terminal it means that the terminal was closed, and ends this process. If
+    SIGHUP is ignored, it stays so.
     """
     before = signal.getsignal(signal.SIGHUP)
     main = threading.current_thread() is threading.main_thread()

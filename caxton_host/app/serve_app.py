@@ -1,8 +1,8 @@
 """
 The composition root of a host that serves.
 
-    running -> service -> runs of before are taken over -> web or stdio
-    stop    -> nobody is let in -> runs end, or are suspended -> all is taken down
+    start -> running -> service -> unfinished runs are resumed -> web or stdio
+    stop  -> no new runs -> runs end, or are suspended -> everything is closed
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING
 from ..config import Config, Paths, Serve
 from ..core.calls import JSON
 from ..core.grants.principals import Principal
-from ..core.log.runs import Request
+from ..core.log.requests import Request
 from ..errors import UsageError
-from ..lib.clock import SystemClock
-from ..lib.local_user import local_actor
+from ..lib.machine import SystemClock, local_actor
 from ..runs.admission import Line
 from ..runs.cancellation import GO_ON
-from ..runs.module_library import Card
-from ..service.resumer import Waker
+from ..runs.modules import Card
+from ..service.resumer import Resumer
 from ..service.run_service import Service
 from ..service.run_tasks import Background, Watchers
 from .bootstrap import Running, running
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from ..web.edge.listen import Certificate
 
 
-#: Descriptors that a host may want: connections, servers, workers, the database.
+#: File descriptors that a host may need: connections, servers, workers, the database.
 _FILES = 16_384
 
 
@@ -47,27 +46,29 @@ class Serving:
     A host that serves.
 
     Attributes:
-        up: What drives the runs.
+        up: The running host, which drives the runs.
 
-        waker: Has those go on that were suspended.
+        service: Takes requests for runs.
+
+        resumer: Resumes runs that no host drives.
     """
 
     up: Running
     service: Service
-    waker: Waker
+    resumer: Resumer
     _taking: list[asyncio.Task[None]] = field(
         default_factory=list[asyncio.Task[None]], init=False
     )
 
     def begin(self) -> None:
-        """Take over the runs that no host drives, and look after those suspended."""
-        self._taking.append(asyncio.create_task(self.waker.watch()))
+        """Start to resume the runs that no host drives."""
+        self._taking.append(asyncio.create_task(self.resumer.watch()))
 
     async def drain(self, seconds: float) -> int:
         """
-        Take nobody in any more; return how many runs took longer than *seconds*.
+        Stop accepting runs; return how many took longer than *seconds* to end.
 
-        Those are suspended, for the next host to take over.
+        Those are suspended for the next host.
         """
         for task in self._taking:
             task.cancel()
@@ -80,7 +81,7 @@ class Serving:
         return self.service.agents(_local())
 
     async def ready(self) -> Mapping[str, JSON]:
-        """Return what is to be known of a host that is ready, or is not."""
+        """Return the document of a readiness check."""
         line = self.service.line
         return {"runs": line.inside, "waiting": line.waiting}
 
@@ -94,10 +95,10 @@ async def serving(
     load: Callable[[], Config] | None = None,
 ) -> AsyncGenerator[Serving]:
     """
-    Bring up a host that serves, as soon as it is told to begin.
+    Start a host that serves once `Serving.begin` is called.
 
     Args:
-        config: What was loaded.
+        config: The configuration.
 
         paths: See `running`.
 
@@ -106,10 +107,10 @@ async def serving(
         load: See `running`.
     """
     watchers = Watchers()
-    wakers: list[Waker] = []
+    resumers: list[Resumer] = []
 
     async def go_on(request: Request) -> str:
-        return await wakers[0].asked(request) if wakers else "it looks by itself"
+        return await resumers[0].asked(request) if resumers else "it looks by itself"
 
     async with running(
         config,
@@ -137,9 +138,9 @@ async def serving(
             ),
             watchers=watchers,
         )
-        wakers.append(Waker(service=service))
-        service.decided = service.background.suspended = wakers[0].look
-        it = Serving(up=up, service=service, waker=wakers[0])
+        resumers.append(Resumer(service=service))
+        service.decided = service.background.suspended = resumers[0].look
+        it = Serving(up=up, service=service, resumer=resumers[0])
         try:
             yield it
         finally:
@@ -152,9 +153,9 @@ class Web:
     How a host is served over HTTP.
 
     Attributes:
-        told: Called with what serves, and its address, when it listens.
+        told: Called with the serving host and its URL, once it listens.
 
-        stops: Called when it is asked to stop.
+        stops: Called when a signal asks it to stop.
 
         certificate: For TLS.
     """
@@ -173,11 +174,11 @@ async def serve_http(
     web: Web,
 ) -> int:
     """
-    Serve over HTTP until a signal comes, and return how many runs were suspended.
+    Serve over HTTP until a signal arrives; return how many runs were suspended.
 
     Args:
-        config: What was loaded; its `Serve` says where, for whom, and how long runs
-            get in the end.
+        config: The configuration; `Serve` has the address, the clients, and how long
+            runs get in the end.
 
         paths: See `running`.
 
@@ -185,16 +186,16 @@ async def serve_http(
 
         load: See `running`.
 
-        web: The rest.
+        web: The callbacks, and the certificate.
 
     Raises:
-        UsageError: It cannot listen there, or nobody could call it.
+        UsageError: It cannot listen there, or no client could authenticate.
     """
     from ..lib.http import Client  # noqa: PLC0415 -- only here
     from ..web.app import application  # noqa: PLC0415 -- only here
-    from ..web.edge.identity import identity_of  # noqa: PLC0415 -- only here
+    from ..web.edge.authentication import identity_of  # noqa: PLC0415 -- only here
     from ..web.edge.listen import bind, listening, stopping  # noqa: PLC0415 -- only here
-    from ..web.mcp.server import agents_app  # noqa: PLC0415 -- only here
+    from ..web.mcp.http_router import agents_app  # noqa: PLC0415 -- only here
 
     limits, certificate = config.serve, web.certificate
     if certificate is not None:
@@ -205,8 +206,8 @@ async def serve_http(
         it = await stack.enter_async_context(serving(config, paths, environ, load=load))
         client = Client(proxy=config.proxy)
         stack.push_async_callback(client.aclose)
-        identity = identity_of(limits, it.up.store, it.up.host.clock, client)
-        await _refuse_nobody(limits, it.up.store)
+        identity = identity_of(limits, it.up.store.tokens, it.up.host.clock, client)
+        await _check_clients(limits, it.up.store)
         agents = None
         if limits.mcp:
             agents = agents_app(it.service, body=limits.body)
@@ -239,9 +240,9 @@ async def serve_stdio(
     load: Callable[[], Config] | None = None,
 ) -> int:
     """
-    Serve agents over standard input and output until that ends; see `serve_http`.
+    Serve agents over standard input and output until the input ends.
 
-    Whoever started this process is the principal.
+    The user who started this process is the principal. See `serve_http`.
     """
     from ..web.edge.listen import stopping  # noqa: PLC0415 -- only here
     from ..web.mcp.server import serve_stdio as exchange  # noqa: PLC0415 -- only here
@@ -255,7 +256,7 @@ async def serve_stdio(
             stopped.cancel()
             left = await it.drain(config.serve.drain)
     if not talking.done():
-        # A thread reads stdin, and would hold this process until that ends.
+        # A thread reads stdin, and would keep this process alive until that ends.
         logging.shutdown()
         os._exit(0)
     await talking
@@ -272,14 +273,14 @@ def _local() -> Principal:
     )
 
 
-async def _refuse_nobody(limits: Serve, store: SqlStore) -> None:
-    """Refuse to serve where nobody could call: there is neither token nor issuer."""
+async def _check_clients(limits: Serve, store: SqlStore) -> None:
+    """Refuse to serve if no client could authenticate: no token and no issuer."""
     if limits.allow_unauthenticated or limits.oauth:
         return
     now = SystemClock().now()
-    if not any(token.is_good(now) for token in await store.tokens()):
+    if not any(token.is_good(now) for token in await store.tokens.all()):
         raise UsageError(
-            "there is no token, so nobody could call this host",
+            "the host has no token, so no client could authenticate",
             fix="caxton serve token create --scope run; or, for users of this "
             "machine, --allow-unauthenticated",
         )
@@ -291,7 +292,7 @@ def _url(host: str, listener: socket.socket, *, tls: bool) -> str:
 
 
 def _more_files() -> None:
-    """Let this process have as many connections as it takes."""
+    """Raise the limit of open files to what a host needs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft < wanted:
@@ -299,10 +300,10 @@ def _more_files() -> None:
 
 
 def notify(state: str) -> None:
-    """Tell systemd how this service is, if that started it."""
+    """Send *state* to systemd, if that started this process."""
     if not (where := os.environ.get("NOTIFY_SOCKET")):
         return
-    if where.startswith("@"):  # No file: Linux spells that with a zero.
+    if where.startswith("@"):  # An abstract socket: its address begins with a zero.
         where = f"\0{where[1:]}"
     with (
         contextlib.suppress(OSError),

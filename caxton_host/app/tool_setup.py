@@ -1,4 +1,4 @@
-"""Brings up what reaches the tools of a configuration: servers and webhooks."""
+"""Sets up the tools of a configuration: MCP servers and webhooks."""
 
 from __future__ import annotations
 
@@ -9,16 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..config import Config
-from ..core.calls import Completed
-from ..core.grants.tool_catalog import Offered
 from ..core.log.events import Event, ToolsChanged
-from ..core.log.request_outcomes import NOT_HERE
-from ..core.log.runs import Request
+from ..core.log.requests import NOT_HERE, Request
 from ..core.text.redact import Redactor
-from ..core.tools.contexts import ServerResource
 from ..core.tools.webhooks import SERVER as WEBHOOK
-from ..errors import ToolError
-from ..ports import Era, Eras, RunScope, ToolClient, ToolRequest, ToolService
+from ..gateway.tool_layers import ToolRouter
+from ..ports import Era, Eras, RunScope, ToolClient, ToolService
 from ..runs.response_caching import Answers, Cached
 from ..telemetry import Observer
 
@@ -26,79 +22,42 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..mcp import McpTools, Pool
-    from ..mcp.status import ServerStatus
+    from ..mcp.health import ServerStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
+class Routed(ToolRouter):
     """
-    Several tool clients as one; each server belongs to one of them.
+    The tools of one configuration.
 
-    Attributes:
-        clients: Name of a server to the client that reaches it.
+    Args:
+        clients: By name of a server: the client that reaches it.
 
-        source: One of them, if it is not the same for every run.
+        mcp: The MCP servers among them, some of which a run has of its own.
     """
 
-    clients: Mapping[str, ToolClient]
-    source: ToolService | None = None
+    def __init__(
+        self, clients: Mapping[str, ToolClient], mcp: McpTools | None = None
+    ) -> None:
+        super().__init__(clients)
+        self._mcp = mcp
 
     @contextlib.asynccontextmanager
-    async def open(self, scope: RunScope) -> AsyncGenerator[Routed]:
+    async def open(self, scope: RunScope) -> AsyncGenerator[ToolRouter]:
         """Return the tools of one run."""
-        if self.source is None:
+        if self._mcp is None:
             yield self
             return
-        async with self.source.open(scope) as opened:
-            yield Routed(
-                {
-                    name: opened if client is self.source else client
-                    for name, client in self.clients.items()
-                }
-            )
-
-    async def offered(self, servers: Collection[str]) -> Offered:
-        """Return what *servers* offer, by whichever client; others are left out."""
-        groups = self._groups(servers)
-        parts = [await client.offered(names) for client, names in groups]
-        return Offered(
-            offers=tuple(offer for part in parts for offer in part.offers),
-            servers={k: v for part in parts for k, v in part.servers.items()},
-            options={k: v for part in parts for k, v in part.options.items()},
-        )
-
-    def _groups(self, servers: Collection[str]) -> list[tuple[ToolClient, list[str]]]:
-        groups: dict[int, tuple[ToolClient, list[str]]] = {}
-        for name in servers:
-            if client := self.clients.get(name):
-                groups.setdefault(id(client), (client, []))[1].append(name)
-        return [*groups.values()]
-
-    async def resources(
-        self, servers: Collection[str], scope: RunScope
-    ) -> Sequence[ServerResource]:
-        """Read the resources of *servers*, each by its client."""
-        groups = self._groups(servers)
-        parts = [await client.resources(names, scope) for client, names in groups]
-        return [one for part in parts for one in part]
-
-    async def call_tool(self, request: ToolRequest) -> Completed:
-        """Send *request* by the client of its server."""
-        client = self.clients.get(request.server)
-        if client is None:
-            raise ToolError(
-                "transport", "no", f"no server {request.server!r} is configured"
-            )
-        return await client.call_tool(request)
+        async with self._mcp.open(scope) as servers:
+            yield ToolRouter({**self.clients, **servers.clients})
 
 
 def server_names(config: Config) -> tuple[str, ...]:
-    """Return what a grant may name: every server, and the group of webhooks."""
+    """Return the server names for grants: MCP servers, and the group of webhooks."""
     return (*config.servers, *((WEBHOOK,) if config.webhooks else ()))
 
 
 class LateEras:
-    """Those of a store that is opened while the first servers start."""
+    """The eras of a store that is opened while the first servers start."""
 
     def __init__(self) -> None:
         self._eras: asyncio.Future[Eras | None] = (
@@ -106,17 +65,17 @@ class LateEras:
         )
 
     def settle(self, eras: Eras | None) -> None:
-        """Take the store, or none if it cannot be opened."""
+        """Set the store, or ``None`` if it cannot be opened."""
         if not self._eras.done():
             self._eras.set_result(eras)
 
     async def era(self, key: str) -> Era | None:
-        """Return what the server with that *key* spoke lately, if it was met."""
+        """Return the last known protocol of the server with that *key*."""
         eras = await asyncio.shield(self._eras)
         return await eras.era(key) if eras else None
 
     async def learn_era(self, key: str, era: Era) -> None:
-        """Remember what a server speaks."""
+        """Remember the protocol of a server."""
         if eras := await asyncio.shield(self._eras):
             await eras.learn_era(key, era)
 
@@ -124,22 +83,22 @@ class LateEras:
 @dataclass(slots=True, kw_only=True)
 class Tooling:
     """
-    Brings up the tools of one configuration after another.
+    Sets up the tools of one configuration after another.
 
-    A server that two of them describe alike is started once.
+    A server that two of them configure alike is started once.
 
     Attributes:
-        redact: Learns the secrets of each.
+        redact: Learns the secrets of each configuration.
 
-        on_event: Is told what happens to servers.
+        on_event: Called with each event of a server.
 
         start: Servers that are started at once, whatever the configuration says.
 
-        eras: Where it is remembered what servers speak.
+        eras: Where the protocol of each server is remembered.
 
-        logs: The folder in which is kept what servers say to people.
+        logs: The folder for the standard error of servers.
 
-        tokens: The folder in which logins leave tokens.
+        tokens: The folder of the tokens of logins.
     """
 
     redact: Redactor
@@ -155,9 +114,9 @@ class Tooling:
     @contextlib.asynccontextmanager
     async def open(self, config: Config) -> AsyncGenerator[ToolService]:
         """
-        Bring up the client of every configured server; the eager ones are started.
+        Set up a client for every configured server, and start the eager ones.
 
-        This process becomes unreadable to them: it holds the credentials of all.
+        This process becomes unreadable to other processes: it holds all credentials.
         """
         from ..sandbox.confine import harden_host  # noqa: PLC0415 -- 10 ms
 
@@ -165,11 +124,10 @@ class Tooling:
         self.redact.learn(config.secrets)
         async with contextlib.AsyncExitStack() as stack:
             clients: dict[str, ToolClient] = {}
-            source: ToolService | None = None
+            mcp: McpTools | None = None
             if config.servers:
                 mcp = await stack.enter_async_context(self._servers(config))
-                source = mcp
-                clients |= dict.fromkeys(config.servers, mcp)
+                clients |= mcp.clients
             if config.webhooks:
                 from ..webhooks import WebhookTools  # noqa: PLC0415 -- only with one
 
@@ -181,7 +139,7 @@ class Tooling:
                         trace_context=self.telemetry.headers,
                     )
                 )
-            tools = self.telemetry.traced(Routed(clients, source))
+            tools = self.telemetry.traced(Routed(clients, mcp))
             if ttls := _ttls(config):
                 answers = Answers(ttls=ttls, redact=self.redact)
                 self._answers.append(answers)
@@ -190,7 +148,7 @@ class Tooling:
             yield tools
 
     async def restart(self, request: Request) -> str:
-        """Start the server anew that a request names, and return what came of it."""
+        """Restart the server that a request names, and return the outcome."""
         if self._pool is None:
             return NOT_HERE
         return await self._pool.restart(request.subject or "") or NOT_HERE
@@ -202,7 +160,7 @@ class Tooling:
         self.on_event(event)
 
     def status(self) -> Sequence[ServerStatus]:
-        """Return how each MCP server does. May be called from another thread."""
+        """Return the state of each MCP server. May be called from another thread."""
         return self._pool.status() if self._pool else ()
 
     def _servers(self, config: Config) -> McpTools:
@@ -227,7 +185,7 @@ class Tooling:
 
 
 def _ttls(config: Config) -> dict[tuple[str, str], float]:
-    """Return for how long answers are kept, by server and tool."""
+    """Return the seconds that answers are cached, by server and tool."""
     said = {(WEBHOOK, name): hook.cache for name, hook in config.webhooks.items()}
     said |= {
         (server, tool): options.cache
@@ -248,7 +206,7 @@ async def open_tools(  # noqa: PLR0913 -- see `Tooling`
     logs: Path | None = None,
     tokens: Path | None = None,
 ) -> AsyncGenerator[ToolService]:
-    """Bring up the tools of one configuration. See `Tooling`."""
+    """Set up the tools of one configuration. See `Tooling`."""
     tooling = Tooling(
         redact=redact,
         telemetry=telemetry,

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 from ..core.names import nearest
 from ..core.tools.manifest import KEYS, LIMIT, is_agent_name, section
 from ..errors import BadBytes, ConfigError, UsageError
-from ..runs.manifests import parse
+from ..runs.modules import parse_manifest
 from . import c, javascript, python, rust
 from .tools import Progress, listening
 
@@ -185,7 +185,7 @@ def described_by(folder: Path) -> bytes:
     path = folder / FILE
     try:
         content = _encoded(_table(path), folder.name)
-        parse(content)
+        parse_manifest(content)
     except (ValueError, TypeError, OSError, RecursionError, BadBytes) as exc:
         raise ConfigError(f"{path.name}: {exc}", fix=_FIX) from None
     return content

@@ -1,5 +1,5 @@
 """
-The command line. One module a noun, imported when it is used.
+The command line: one module per noun, imported on use.
 
 Data on stdout, progress and hints on stderr. Every error says what was wrong and
 ends with a ``To fix:`` line.
@@ -22,47 +22,47 @@ from ..core.names import nearest
 from ..errors import CaxtonError, ConfigError, UsageError
 from ..lib.logs import Style
 from . import interrupt
-from .context import Frame
-from .exits import USAGE, exit_code, remedy
-from .host_option import There, unreadable
-from .output import Notes, complain, logged, note
+from .context import HostApi
+from .output import USAGE, Notes, complain, exit_code, logged, note, remedy
 
 __all__ = ["caxton", "execute", "main"]
 
-#: Each command is a module of that name. Its line in ``caxton --help`` is here, so
-#: that nothing is imported for a list of names.
+#: Commands and their lines in ``caxton --help``, which imports no command. Each is a
+#: module of that name, but for those in `_MODULES`.
 COMMANDS = {
     "demo": "Show a governed run, offline, in half a minute.",
     "init": "Write a starter configuration here.",
-    "run": "Run an agent, or a module, to its end.",
-    "serve": "Serve agents as MCP tools, and a control API.",
-    "mcp": "Have other programs start the host as their server.",
+    "run": "Run an agent or a module to its end.",
+    "serve": "Serve agents as MCP tools, with a control API.",
+    "mcp": "Register caxton as an MCP server of other programs.",
     "runs": "List, show and explain runs.",
     "events": "List, follow and export the events of a run.",
-    "replay": "Execute a recorded run again, touching nothing.",
-    "audit": "Check that the log is what was written.",
+    "replay": "Execute a recorded run again without side effects.",
+    "audit": "Verify, sign and export the log.",
     "server": "List, add, remove and test tool servers.",
     "tool": "List and call tools.",
-    "agent": "Make, build and inspect agents.",
+    "agent": "Create, build and inspect agents.",
     "grant": "Check, explain and propose what agents may do.",
-    "approval": "List and decide calls that wait for a person.",
-    "config": "Check and show the configuration.",
-    "db": "Look after the event store.",
-    "doctor": "Say what this machine lacks.",
+    "approval": "List, approve and deny calls that wait for approval.",
+    "config": "Check, show, import and reload the configuration.",
+    "db": "Migrate, copy and archive the event store.",
+    "doctor": "Check this machine's prerequisites.",
     "completion": "Print the completion script of a shell.",
 }
 
+#: Commands that share a module, where each has its own name.
+_MODULES = {"doctor": "setup", "init": "setup", "mcp": "setup"}
 
 #: Signals that mean the same as Ctrl-C.
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
-#: Those that are for this machine alone.
+#: Commands that work only on this machine.
 _HERE = {"db", "demo", "doctor", "init", "mcp", "serve"}
 
-#: Options that those cannot have.
+#: Options that these commands do not take.
 _OF_HOSTS = {"host", "token_file", "plain_http"}
 
-#: What comes of a value that is not what it was taken for.
+#: Errors of reading a value that is not of its type.
 _UNREADABLE = (
     *(ArithmeticError, AssertionError, AttributeError),
     *(LookupError, TypeError, ValueError),
@@ -78,8 +78,9 @@ class _Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f".{cmd_name}", __package__)
-        command: click.Command = module.command
+        module = import_module(f".{_MODULES.get(cmd_name, cmd_name)}", __package__)
+        name = cmd_name if cmd_name in _MODULES else "command"
+        command: click.Command = getattr(module, name)
         return command
 
     def format_commands(
@@ -92,21 +93,21 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # Or else click exits, as if something had failed.
+        except BrokenPipeError:  # Otherwise click exits as after a failure.
             return _cut_off()
         except CaxtonError as exc:
-            if isinstance(ctx.obj, Frame):
-                exc.fix = ctx.obj.named(remedy(exc))
+            if host := _host(ctx):
+                exc.fix = host.named(remedy(exc))
             raise
         except _UNREADABLE as exc:
-            if isinstance(ctx.obj, Frame) and ctx.obj.there is not None:
-                raise unreadable(exc) from exc
+            if (host := _host(ctx)) and (wrong := host.misread(exc)):
+                raise wrong from exc
             raise
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        # The group's own suggestions are of commands that are imported.
+        # Suggestions of click would import every command.
         if args[0] not in COMMANDS and (meant := nearest(args[0], [*COMMANDS])):
             message = f"No such command {args[0]!r}. Did you mean {meant!r}?"
             raise click.UsageError(message, ctx)
@@ -118,34 +119,36 @@ class _Commands(click.Group):
     "-c",
     "--config",
     type=click.Path(dir_okay=False),
-    help="The configuration file, instead of ./caxton.toml.",
+    help="The configuration file; default ./caxton.toml.",
 )
-@click.option("--db", metavar="URL", help="The event store, instead of the configured.")
+@click.option(
+    "--db", metavar="URL", help="The event store; default from the configuration."
+)
 @click.option(
     "--host",
     metavar="URL",
     envvar="CAXTON_HOST",
-    help="A host that serves, instead of this machine; or $CAXTON_HOST.",
+    help="A serving host instead of this machine; default $CAXTON_HOST.",
 )
 @click.option(
     "--token-file",
     type=click.Path(dir_okay=False),
-    help="Has the token for --host, instead of $CAXTON_TOKEN.",
+    help="The file with the token for --host; default $CAXTON_TOKEN.",
 )
 @click.option(
     "--plain-http",
     is_flag=True,
-    help="Send the token to --host unencrypted, over a network of your own.",
+    help="Allow unencrypted HTTP to --host on a trusted network.",
 )
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="Log in whole lines, or in a JSON document a line.",
+    help="Log as text or as one JSON document per line.",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    help="The least that is logged on stderr; by default warning.",
+    help="The lowest level that is logged to stderr; default warning.",
 )
 @click.version_option(__version__, prog_name="caxton")
 @click.pass_context
@@ -175,19 +178,40 @@ def caxton(
       caxton replay @last
       caxton --host https://caxton.example --token-file token runs list
     """
-    there = None
-    if host is not None:  # One that is empty was meant to name a host.
-        there = There(url=host, token_file=token_file, plain=plain_http)
-    if there and (config or db):
+    if host is not None and (config or db):  # Not even an empty one.
         raise UsageError(
             "--host is for what a host has, --config and --db for what is here",
             fix="leave one out; $CAXTON_HOST is --host too",
         )
-    ctx.obj = frame = Frame(config=config, db=db, there=there)
+    ctx.obj = chosen = _chosen(config, db, host, token_file, plain=plain_http)
     if ctx.invoked_subcommand in _HERE:
-        frame.here(f"caxton {ctx.invoked_subcommand}")
+        chosen.check_local(f"caxton {ctx.invoked_subcommand}")
     if log_format or log_level:
         ctx.with_resource(logged(log_format, log_level or "warning"))
+
+
+def _chosen(
+    config: str | None,
+    db: str | None,
+    url: str | None,
+    token_file: str | None,
+    *,
+    plain: bool,
+) -> HostApi:
+    """Return the host that the options before a command name."""
+    if url is None:
+        from .local_host import LocalHost
+
+        return LocalHost(config=config, db=db)
+    from .remote_host import RemoteHost
+
+    return RemoteHost(url=url, token_file=token_file, plain=plain)
+
+
+def _host(ctx: click.Context) -> HostApi | None:
+    """Return the chosen host, or ``None`` before the options are parsed."""
+    host: HostApi | None = ctx.obj
+    return host
 
 
 def main() -> None:
@@ -200,7 +224,7 @@ def main() -> None:
         sys.exit(USAGE)
     _prepare()
     code = execute(sys.argv[1:])
-    # The interpreter would look at every object once more: 0.2 s.
+    # Skips the last garbage collection of the interpreter: 0.2 s.
     gc.freeze()
     _leave()
     sys.exit(code)
@@ -236,14 +260,14 @@ def _misused(exc: click.ClickException) -> int:
         click.echo(exc.format_message(), err=True)
     else:
         path = where.command_path if where else "caxton"
-        # Choices come on lines of their own, behind tabs.
+        # click prints choices on lines of their own, after tabs.
         message = exc.format_message().replace("\n\t", " ")
         complain(message, _misplaced(exc) or f"see {path} --help")
     return USAGE
 
 
 def _misplaced(exc: click.ClickException) -> str | None:
-    """Return how an option is typed that only ``caxton`` itself has by that name."""
+    """Return the fix for an option that belongs before the command."""
     if not isinstance(exc, click.NoSuchOption) or exc.ctx is None:
         return None
     ctx, root = exc.ctx, exc.ctx.find_root()
@@ -271,27 +295,27 @@ def _shown(name: str, option: click.Option, ctx: click.Context) -> str:
 
 
 def _cut_off() -> int:
-    # What is left in the buffer would fail again when the interpreter ends.
+    # The rest of the buffer would fail again at interpreter shutdown.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 128 + signal.SIGPIPE
 
 
 def _prepare() -> None:
-    """Set up what belongs to the whole process."""
+    """Set up the process: logging, garbage collection, signals."""
     # Imports make many objects and no garbage: a twentieth of the start.
     gc.set_threshold(50_000, 20, 100)
     logging.getLogger().addHandler(Notes())
     if isinstance(stdout := sys.stdout, io.TextIOWrapper):
-        # A terminal of another alphabet is no reason to fail.
+        # Escape what the terminal cannot encode.
         stdout.reconfigure(errors="backslashreplace")
     sys.unraisablehook = interrupt.unhandled
     for number in _ENDING:
-        if signal.getsignal(number) == signal.SIG_DFL:  # Not so under nohup.
+        if signal.getsignal(number) == signal.SIG_DFL:  # Ignored under nohup.
             signal.signal(number, interrupt.terminate)
 
 
 def _leave() -> None:
-    """Let signals end a process that has nothing left to do."""
+    """Restore the default handlers of signals: nothing is left to do."""
     for number in _ENDING:
         if signal.getsignal(number) == interrupt.terminate:
             signal.signal(number, signal.SIG_DFL)

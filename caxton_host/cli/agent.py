@@ -1,10 +1,11 @@
-"""``caxton agent``: from nothing to a module."""
+"""``caxton agent``: create, build, list and inspect agents."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +13,17 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..core.analysis.checking import astray
-from ..errors import CaxtonError
-from . import inspect
-from .config_check import without_type
-from .context import Frame, as_json, wait
-from .output import note, patience, say, show, table
+from ..core.calls import JSON
+from ..core.limits import Limits
+from ..errors import CaxtonError, ModuleRefused
+from ..runs.modules import read_module
+from .config import without_type
+from .context import HostApi, as_json, wait
+from .output import USAGE, complain, counted, note, patience, say, show, table, to_json
 
 if TYPE_CHECKING:
-    from ..config import Config
-    from .host_option import There
+    from ..core.tools.manifest import Manifest
+    from ..sandbox.binary import ModuleInfo
 
 
 #: Seconds between two lines in a log; on a terminal there is a clock.
@@ -31,7 +34,7 @@ _EVERY = 10.0
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """
-    Make, build and inspect agents.
+    Create, build and inspect agents.
 
     \b
     Examples:
@@ -39,12 +42,9 @@ def command(ctx: click.Context) -> None:
       caxton agent build hello
       caxton agent inspect hello.wasm
     """
-    frame: Frame = ctx.obj
+    host: HostApi = ctx.obj
     if ctx.invoked_subcommand != "list":
-        frame.here(f"caxton agent {ctx.invoked_subcommand}")
-
-
-command.add_command(inspect.command)
+        host.check_local(f"caxton agent {ctx.invoked_subcommand}")
 
 
 def _languages(
@@ -63,12 +63,12 @@ def _languages(
     default="c",
     show_default=True,
     shell_complete=_languages,
-    help="The language that it is written in: c, rust, ...",
+    help="The language: c, rust, ...",
 )
 @as_json
 def new(name: str, lang: str, as_json: bool) -> None:
     """
-    Make the folder NAME with an agent that builds and runs.
+    Create the folder NAME with a working agent.
 
     \b
     Examples:
@@ -91,28 +91,29 @@ def new(name: str, lang: str, as_json: bool) -> None:
 @click.option(
     "--lang",
     shell_complete=_languages,
-    help="The language, if the folder has sources in several.",
+    help="The language, if the folder has several sources.",
 )
 @click.option(
     "-o",
     "--into",
     default=".",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder that the module is put in. Default: the current one.",
+    help="The folder of the module; default the current one.",
 )
 @as_json
 @click.pass_obj
 def build(
-    frame: Frame, folder: Path, lang: str | None, into: Path, as_json: bool
+    host: HostApi, folder: Path, lang: str | None, into: Path, as_json: bool
 ) -> None:
     """
-    Compile the agent in FOLDER to a module named like it.
+    Compile the agent in FOLDER to a module.
 
-    The language is that of its source: agent.c, agent.rs, ... What agent.toml says
-    becomes the manifest of the module. The same source and tools give the same bytes.
+    The module is named like the folder. Its language is that of the source: agent.c,
+    agent.rs, ... agent.toml becomes the manifest of the module. The same source and
+    tools give the same bytes.
 
     \b
-    Exit codes: 0 it is built; 2 a tool is missing, or refuses the source.
+    Exit codes: 0 built; 2 a build tool is missing, or the source does not compile.
 
     \b
     Examples:
@@ -127,7 +128,7 @@ def build(
             folder,
             lang=lang,
             into=into,
-            cache=frame.paths().cache / "build",
+            cache=host.paths().cache / "build",
             progress=None if sys.stderr.isatty() else _ticker(folder),
         )
     if as_json:
@@ -145,22 +146,22 @@ def build(
     if as_json:
         return
     say(f"{built.path}  {built.size} bytes  sha256 {built.sha256}")
-    _warn_of_strangers(frame, built.path)
+    _warn_of_strangers(host, built.path)
     note(f"next: caxton run {built.path}")
 
 
-def _warn_of_strangers(frame: Frame, module: Path) -> None:
-    """Warn of tools that a manifest asks for, and that servers here do not have."""
-    from ..runs.manifests import read
-    from .offered import known
+def _warn_of_strangers(host: HostApi, module: Path) -> None:
+    """Warn about tools in a manifest that the configured servers do not have."""
+    from ..runs.modules import read_manifest
+    from .server_probe import known
 
-    manifest = read(module.read_bytes())
+    manifest = read_manifest(module.read_bytes())
     wanted = [tool.name for tool in manifest.tools] if manifest else []
     targets = [name.split("/") for name in wanted if name.count("/") == 1]
     if not targets:
         return
     with suppress(CaxtonError):  # An agent is built without a configuration, too.
-        offered = known(frame.load(), start=False)
+        offered = known(host.load(), start=False)
         for server, tool in targets:
             if lost := astray(tool, (server, tool), offered):
                 note(f"warning: agent.toml asks for {server}/{tool}: {lost}")
@@ -168,14 +169,14 @@ def _warn_of_strangers(frame: Frame, module: Path) -> None:
 
 def _untyped(module: Path) -> Sequence[str]:
     from ..core.tools.schemas import untyped
-    from ..runs.manifests import read
+    from ..runs.modules import read_manifest
 
-    manifest = read(module.read_bytes())
+    manifest = read_manifest(module.read_bytes())
     return untyped(manifest.input_schema) if manifest else ()
 
 
 def _ticker(folder: Path) -> Callable[[float], None]:
-    """Return what tells a log, every ten seconds, that a compiler is at work."""
+    """Return a callback that logs the compile time every ten seconds."""
     told = 0
 
     def tell(seconds: float) -> None:
@@ -190,15 +191,15 @@ def _ticker(folder: Path) -> Callable[[float], None]:
 @command.command("list")
 @as_json
 @click.pass_obj
-def list_(frame: Frame, as_json: bool) -> None:
+def list_(host: HostApi, as_json: bool) -> None:
     """
-    Show the agents of the configuration.
+    List the configured agents.
 
     \b
     Examples:
       caxton agent list
     """
-    agents = wait(_there(frame.there)) if frame.there else _here(frame.load())
+    agents = host.agents()
     if as_json:
         show([{**agent} for agent in agents])
         return
@@ -217,20 +218,162 @@ def list_(frame: Frame, as_json: bool) -> None:
     )
 
 
-def _here(config: Config) -> list[Mapping[str, Any]]:
-    return [
-        {
-            "$type": "caxton.agent/v1",
-            "name": agent.name,
-            "module": str(agent.module) if agent.module else None,
-            "grants": agent.grant.to_payload(),
+_CORE = b"\0asm\1\0\0\0"
+_MIB = 1024 * 1024
+_PAGE = 65_536
+
+
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """What a module contains, and the first reason to refuse it."""
+
+    module: bytes
+    info: ModuleInfo | None = None
+    manifest: Manifest | None = None
+    problem: ModuleRefused | None = None
+
+    @property
+    def kind(self) -> str:
+        return "core module" if self.module.startswith(_CORE) else "component"
+
+    def to_document(self, path: Path) -> dict[str, JSON]:
+        from ..lib.codec import sha256
+
+        info, problem, manifest = self.info, self.problem, self.manifest
+        why: JSON = {"message": str(problem), "fix": problem.fix} if problem else None
+        return {
+            "$type": "caxton.inspection/v1",
+            "path": str(path),
+            "size": len(self.module),
+            "sha256": sha256(self.module),
+            "accepted": problem is None,
+            "problem": why,
+            "manifest": manifest.to_payload() if manifest else None,
+            "kind": self.kind if info else None,
+            "imports": [_port(port) for port in info.imports] if info else [],
+            "exports": [_port(port) for port in info.exports] if info else [],
+            "memory": sum(one.minimum for one in info.memories) * _PAGE if info else 0,
+            "functions": info.functions if info else 0,
         }
-        for _, agent in sorted(config.agents.items())
+
+
+@command.command("inspect")
+@click.argument("file", metavar="FILE.wasm", type=click.Path(path_type=Path))
+@click.option(
+    "--entry", default="run", show_default=True, help="The exported function to call."
+)
+@click.option("--compile", "compiling", is_flag=True, help="Also compile it.")
+@as_json
+@click.pass_obj
+@click.pass_context
+def inspect(
+    ctx: click.Context,
+    host: HostApi,
+    file: Path,
+    entry: str,
+    compiling: bool,
+    as_json: bool,
+) -> None:
+    """
+    Show the manifest of FILE.wasm, and whether hosts accept it.
+
+    The module is not executed, and a manifest grants nothing. The default limits
+    decide whether a host accepts it. The last check is to compile it, with --compile.
+
+    \b
+    Exit codes: 0 hosts accept it; 2 they refuse it.
+
+    \b
+    Examples:
+      caxton agent inspect hello.wasm
+      caxton agent inspect hello.wasm --compile --json
+    """
+    found = _look(read_module(file, Limits().module), entry)
+    if compiling and found.problem is None:
+        with patience(f"compiling {file}"):
+            found.problem = wait(_compile(host, found.module, entry))
+    if as_json:
+        show(found.to_document(file))
+    else:
+        _tell(found, file)
+    if found.problem is not None:
+        complain(f"{file}: {found.problem}", found.problem.fix)
+        ctx.exit(USAGE)
+
+
+def _look(module: bytes, entry: str) -> _Found:
+    from ..runs.modules import read_manifest
+    from ..sandbox.gate import check
+    from ..sandbox.gate import inspect as inspect_module
+
+    found = _Found(module=module)
+    try:
+        found.info = inspect_module(module)
+        check(module, Limits(), entry)
+    except ModuleRefused as exc:
+        found.problem = exc
+    try:
+        found.manifest = read_manifest(module)
+    except ModuleRefused as exc:
+        found.problem = found.problem or exc
+    return found
+
+
+async def _compile(host: HostApi, module: bytes, entry: str) -> ModuleRefused | None:
+    from ..app.bootstrap import open_sandbox
+    from ..core.limits import Places
+
+    async with open_sandbox(host.paths(), Places()) as sandbox:
+        try:
+            await sandbox.prepare(module, Limits(), entry)
+        except ModuleRefused as exc:
+            return exc
+    return None
+
+
+def _port(port: Any) -> JSON:  # noqa: ANN401 -- an import or an export
+    names = ("module", "name", "kind", "type")
+    return {name: getattr(port, name) for name in names if hasattr(port, name)}
+
+
+def _tell(found: _Found, path: Path) -> None:
+    from ..lib.codec import sha256
+
+    rows: list[tuple[str, str]] = []
+    if manifest := found.manifest:
+        rows.append(("name", f"{manifest.name} {manifest.version}".rstrip()))
+        rows += [("says", line) for line in [manifest.description] if line]
+    rows += [
+        ("size", f"{len(found.module):,} bytes"),
+        ("sha256", sha256(found.module)),
     ]
+    if info := found.info:
+        memory = sum(one.minimum for one in info.memories) * _PAGE / _MIB
+        rows += [
+            ("kind", f"{found.kind}, {counted(info.functions, 'function')}"),
+            ("memory", f"{memory:.1f} MiB to begin with"),
+            ("imports", _ports(info.imports)),
+            ("exports", _ports(info.exports)),
+        ]
+    if manifest:
+        rows += [(f"wants {tool.name}", tool.reason) for tool in manifest.tools]
+        for key in ("input_schema", "output_schema"):
+            schema = getattr(manifest, key)
+            rows += [(key, to_json(schema))] if schema is not None else []
+    table(("of it", "is"), rows)
+    if found.problem is None:
+        say("a host would take it")
+        if manifest and manifest.tools:
+            note(f"next: caxton grant suggest --manifest {path}")
 
 
-async def _there(there: There) -> list[Mapping[str, Any]]:
-    from ..remote.documents import mappings
-
-    async with there.reach() as remote:
-        return mappings(await remote.get("/agents"), "agents")
+def _ports(ports: tuple[Any, ...]) -> str:
+    """Return names, grouped by module."""
+    groups: dict[str, list[str]] = {}
+    for port in ports:
+        groups.setdefault(getattr(port, "module", ""), []).append(port.name)
+    shown = (
+        f"{module} ({', '.join(names)})" if module else ", ".join(names)
+        for module, names in groups.items()
+    )
+    return "; ".join(shown) or "nothing"

@@ -1,4 +1,4 @@
-"""What a tool is said to have answered, from a file."""
+"""Answers of tools, given in a file."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _EXAMPLE = '{"content": [{"type": "text", "text": "done"}]}'
 
 class Answers:
     """
-    Reads an answer as if the tool had given it.
+    Reads answers as if their tool had given them.
 
     Args:
-        config: What the operator says of the tool.
+        config: Has the options of the tool.
 
-        redact: Takes secrets out of it.
+        redact: Replaces secrets.
 
         limit: Most bytes.
     """
@@ -42,12 +42,12 @@ class Answers:
         Args:
             path: The file.
 
-            option: How the command line names it.
+            option: The option of the command line, for messages.
 
             invoked: The call.
 
         Raises:
-            UsageError: There is no such file, or it holds something else.
+            UsageError: The file does not exist or does not hold an answer.
         """
         from ..gateway.results import answered
 
@@ -62,10 +62,10 @@ class Answers:
 
 def read_answer(path: Path, option: str, limit: int) -> dict[str, JSON]:
     """
-    Return what is in a file of JSON, for somebody else to understand.
+    Return the map in a file of JSON, unchecked.
 
     Raises:
-        UsageError: There is no such file, or it holds no map.
+        UsageError: The file does not exist or does not hold a map.
     """
     return _answer(path, option, limit)[1]
 

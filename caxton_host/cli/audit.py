@@ -1,22 +1,19 @@
-"""``caxton audit``: is the log what was written, and how does it prove itself?"""
+"""``caxton audit``: verify, export, sign and erase the log."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ..core.calls import JSON
-from ..core.grants.documents import checkpoint_document
 from ..core.names import stream_of
 from ..errors import UsageError
-from ..lib.local_user import local_actor
-from . import erase
-from .context import SIGNED, Frame, as_json, wait
-from .exits import AUDIT
-from .output import note, patience, say, show
+from ..lib.machine import local_actor
+from .context import SIGNED, HostApi, as_json, wait
+from .output import AUDIT, FAILED, complain, counted, note, patience, say, show
+from .overrides import check_text
 from .verdict import (
     CHECKED,
     audit_document,
@@ -29,16 +26,16 @@ from .verdict import (
 )
 
 if TYPE_CHECKING:
-    from ..core.log.audit import Verdict
+    from ..core.log.chain import Verdict
     from ..core.log.checkpoint import Note
+    from ..core.log.events import RunErased
     from ..errors import NotKeptError
-    from .host_option import There
 
 
 @click.group("audit")
 def command() -> None:
     """
-    Check that the log is what was written, and prove it to others.
+    Verify, sign and export the log.
 
     \b
     Examples:
@@ -48,14 +45,12 @@ def command() -> None:
     """
 
 
-command.add_command(erase.command)
-
 _keys = click.option(
     "--key",
     "keys",
     multiple=True,
     metavar="PUBKEY",
-    help="Believe this public key, and no other. Repeatable.",
+    help="Trust only this public key. Repeatable.",
 )
 _outside = click.option(
     "--checkpoint",
@@ -73,7 +68,7 @@ _outside = click.option(
 @click.option(
     "--bundle",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Check this bundle, without a database.",
+    help="Verify this bundle, without a database.",
 )
 @click.option("--copy", is_flag=True, help="The log is a copy, and may be older.")
 @as_json
@@ -81,7 +76,7 @@ _outside = click.option(
 @click.pass_context
 def verify(
     ctx: click.Context,
-    frame: Frame,
+    host: HostApi,
     run: str | None,
     outside: tuple[Path, ...],
     keys: tuple[str, ...],
@@ -90,19 +85,19 @@ def verify(
     as_json: bool,
 ) -> None:
     """
-    Compute every hash and root again, of RUN in its log, or of all.
+    Verify all hashes and roots, or those of RUN.
 
-    Finds an edited payload, salt or envelope, whether or not the chain was computed
-    again; an event or a run that was removed; events moved across runs; a forged
-    checkpoint; and a tail that was cut off behind the newest checkpoint it is given.
-    A tail cut off before it is not to be seen by anyone: keep checkpoints elsewhere.
-    Nothing is written and no key is made.
+    Detects an edited payload, salt or envelope, even if the chain was recomputed; a
+    removed event or run; events moved between runs; a forged checkpoint; and the
+    removal of events before the newest checkpoint that it is given. Nobody can detect
+    that events after that checkpoint were removed: keep checkpoints elsewhere.
+    Nothing is written and no key is created.
 
-    The log is also compared with what this machine has signed of it last. With --copy
-    it may have less: how far it lags is told.
+    The log is also compared with what this machine signed last. With --copy it may
+    have less: the number of missing events is printed.
 
-    Believed are the keys that are given, or else those of [audit] trusted_keys and of
-    this host. What no such key has signed is signer_unknown.
+    The trusted keys are those of --key, or else [audit] trusted_keys and the keys of
+    this host. A log that no trusted key has signed is signer_unknown.
 
     \b
     Exit codes: 0 intact; 2 no such run; 5 broken, or signer_unknown.
@@ -115,10 +110,10 @@ def verify(
       caxton --db sqlite:///copy.db audit verify --copy
       caxton audit verify --bundle run.caxton --key 3b6a27bc...
     """
-    known = trusted(frame, keys)
+    known = trusted(host, keys)
     kept = [note for path in outside for note in _notes(path)]
     if bundle is None:
-        found = wait(_verify(frame, run, known, kept, copy=copy))
+        found = wait(_verify(host, run, known, kept, copy=copy))
     elif run is None:
         _, found = of_bundle(bundle, known, kept)
     else:
@@ -134,7 +129,7 @@ def verify(
 
 
 async def _verify(
-    frame: Frame,
+    host: HostApi,
     run: str | None,
     known: tuple[bytes, ...],
     kept: list[Note],
@@ -142,18 +137,17 @@ async def _verify(
     copy: bool,
 ) -> Verdict:
     from ..lib.signing import judge
-    from ..store.incarnation import signed_here
-    from ..store.signed_marks import Marks
+    from ..store.incarnation import Marks, signed_here
     from ..store.verify import verify
 
-    async with frame.log() as store:
-        stream = stream_of(await store.find_run(run)) if run else None
-        signed = signed_here(store.engine, Marks.of(frame.paths().state))
+    async with host.log() as store:
+        stream = stream_of(await store.reader.find_run(run)) if run else None
+        signed = signed_here(store.engine, Marks.of(host.paths().state))
         if signed and judge(signed, known) == "trusted":
             kept.append(signed)
         with patience("verifying"):
             return await verify(
-                store, stream=stream, trusted=known, outside=kept, copy=copy
+                store.reader, stream=stream, trusted=known, outside=kept, copy=copy
             )
 
 
@@ -164,26 +158,26 @@ async def _verify(
     "--output",
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where the bundle goes.",
+    help="The file of the bundle.",
 )
 @click.option(
     "--since",
     multiple=True,
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A file of older checkpoints that the bundle is to be compared with.",
+    help="A file of older checkpoints to include. Repeatable.",
 )
 @as_json
 @click.pass_obj
 def export(
-    frame: Frame, run: str, output: Path, since: tuple[Path, ...], as_json: bool
+    host: HostApi, run: str, output: Path, since: tuple[Path, ...], as_json: bool
 ) -> None:
     """
-    Write RUN into a file that proves itself on another machine.
+    Export RUN as a bundle that other machines can verify.
 
-    The log is signed first. The file has all that the run recorded, and the module
-    and tool definitions that it used: whoever has it can verify it and replay it. Of
-    a run that was erased, or had answers kept as digests, it has what is left: that
-    is said, and it can be verified alone.
+    The log is signed first. The bundle has the events of the run, and the module and
+    tool definitions that it used, so it can be verified and replayed elsewhere. If
+    the run was erased, or answers were kept as digests, the bundle can be verified but
+    not replayed; a warning says so.
 
     \b
     Exit codes: 0 written; 2 no such run; 5 the log is not what was signed.
@@ -194,11 +188,11 @@ def export(
       caxton audit export 0198 -o run.caxton --since anchored.txt
     """
     older = [note for path in since for note in _notes(path)]
-    run_id, data, lack = wait(_export(frame, run, older))
+    run_id, data, lack = wait(_export(host, run, older))
     draft = output.with_name(f"{output.name}.part")
     draft.write_bytes(data)
     draft.replace(output)
-    public = keyring(frame).public_key().hex()
+    public = keyring(host).public_key().hex()
     if as_json:
         show(
             {
@@ -219,20 +213,20 @@ def export(
 
 
 async def _export(
-    frame: Frame, run: str, since: list[Note]
+    host: HostApi, run: str, since: list[Note]
 ) -> tuple[str, bytes, NotKeptError | None]:
     from ..app.bootstrap import open_signed
     from ..runs.recording import lacking
     from ..store.export import export
 
-    keys = keyring(frame)
-    async with open_signed(frame.look(*SIGNED), keys, frame.paths().state) as store:
-        run_id = await store.find_run(run)
+    keys = keyring(host)
+    async with open_signed(host.look(*SIGNED), keys, host.paths().state) as store:
+        run_id = await store.reader.find_run(run)
         with patience("exporting"):
             signed = await store.seal()
             key = keys.public_key()
-            data = await export(store, run_id, signed, key, since=since)
-            return run_id, data, await lacking(run_id, store)
+            data = await export(store.reader, run_id, signed, key, since=since)
+            return run_id, data, await lacking(run_id, store.reader)
 
 
 @command.command("checkpoint")
@@ -240,24 +234,24 @@ async def _export(
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Add it to this file, instead of printing it.",
+    help="Append it to this file instead of printing it.",
 )
 @as_json
 @click.pass_obj
-def checkpoint(frame: Frame, output: Path | None, as_json: bool) -> None:
+def checkpoint(host: HostApi, output: Path | None, as_json: bool) -> None:
     """
-    Sign the log as it is now, and print the checkpoint.
+    Sign the log and print the checkpoint.
 
-    Keep it where nobody who can write the database can: caxton audit verify
-    --checkpoint finds whatever was changed before it. With --host it is the newest
-    one that was signed there.
+    Keep it where nobody who can write to the database can change it: caxton audit
+    verify --checkpoint detects every change before it. With --host, the newest
+    checkpoint of that host is printed.
 
     \b
     Examples:
       caxton audit checkpoint
       caxton audit checkpoint -o /mnt/elsewhere/checkpoints.txt
     """
-    told = wait(_newest(frame.there) if frame.there else _signed(frame))
+    told = host.checkpoint()
     text = str(told["note"])
     if output is not None:
         with output.open("a", encoding="utf-8") as file:
@@ -268,36 +262,16 @@ def checkpoint(frame: Frame, output: Path | None, as_json: bool) -> None:
         say(text.removesuffix("\n"))
 
 
-async def _newest(there: There) -> Mapping[str, JSON]:
-    from ..remote.documents import mapping
-
-    async with there.reach() as remote:
-        return mapping(await remote.get("/checkpoints/latest"))
-
-
-async def _signed(frame: Frame) -> Mapping[str, JSON]:
-    signed = await _checkpoint(frame)
-    return checkpoint_document(signed.checkpoint, signed.text())
-
-
-async def _checkpoint(frame: Frame) -> Note:
-    from ..app.bootstrap import open_signed
-
-    state = frame.paths().state
-    async with open_signed(frame.look(*SIGNED), keyring(frame), state) as store:
-        return await store.seal()
-
-
 @command.group("key", invoke_without_command=True)
 @as_json
 @click.pass_obj
 @click.pass_context
-def key(ctx: click.Context, frame: Frame, as_json: bool) -> None:
+def key(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     """
     Show the public key of this host, or rotate it.
 
-    It is made on first use. Give the public key to those who verify, by a way that
-    you both trust; they compare the fingerprint.
+    The key is created on first use. Give the public key to verifiers over a channel
+    that you both trust; they compare the fingerprint.
 
     \b
     Examples:
@@ -306,7 +280,7 @@ def key(ctx: click.Context, frame: Frame, as_json: bool) -> None:
       caxton audit key rotate
     """
     if ctx.invoked_subcommand is None:
-        keys = keyring(frame)
+        keys = keyring(host)
         document = _key_document(keys.public_key())
         former = [_key_document(one) for one in keys.former()]
         if as_json:
@@ -321,18 +295,18 @@ def key(ctx: click.Context, frame: Frame, as_json: bool) -> None:
 @key.command("rotate")
 @as_json
 @click.pass_obj
-def rotate(frame: Frame, as_json: bool) -> None:
+def rotate(host: HostApi, as_json: bool) -> None:
     """
-    Sign with a new key from now on.
+    Replace the signing key with a new one.
 
-    The old key signs the new one's first checkpoint, and is then deleted; what it
-    signed stays valid. Hosts that run with this state folder go over by themselves.
+    The old key signs the first checkpoint of the new one, and is then deleted; its
+    signatures stay valid. Running hosts with this state folder switch by themselves.
 
     \b
     Examples:
       caxton audit key rotate
     """
-    document = _key_document(wait(_rotate(frame)))
+    document = _key_document(wait(_rotate(host)))
     if as_json:
         show({"$type": "caxton.key/v1", **document})
         return
@@ -341,13 +315,13 @@ def rotate(frame: Frame, as_json: bool) -> None:
     note("next: give the new public key to those who verify")
 
 
-async def _rotate(frame: Frame) -> bytes:
+async def _rotate(host: HostApi) -> bytes:
     from ..app.bootstrap import open_signed
     from ..app.maintenance import record_rotation
 
-    with keyring(frame).rotating() as rotation:
-        state = frame.paths().state
-        async with open_signed(frame.look(*SIGNED), rotation, state) as store:
+    with keyring(host).rotating() as rotation:
+        state = host.paths().state
+        async with open_signed(host.look(*SIGNED), rotation, state) as store:
             await record_rotation(store, rotation, local_actor())
             await store.seal()
         return rotation.public_key()
@@ -374,3 +348,81 @@ def _key_document(public_key: bytes) -> dict[str, JSON]:
         "fingerprint": mark,
         "public_key": public_key.hex(),
     }
+
+
+@command.command("erase")
+@click.argument("run")
+@click.option("--reason", required=True, help="The reason; recorded.")
+@click.option(
+    "--keep-file",
+    is_flag=True,
+    help="Do not rewrite the database file; hosts wait for it.",
+)
+@as_json
+@click.pass_obj
+@click.pass_context
+def erase(
+    ctx: click.Context,
+    host: HostApi,
+    run: str,
+    reason: str,
+    keep_file: bool,
+    as_json: bool,
+) -> None:
+    """
+    Delete the data of RUN permanently.
+
+    Input, calls, answers, log lines and output are deleted. The envelopes of its
+    events stay, with their hashes: the log verifies as before. An event records who
+    erased the run and why. Modules and tool definitions stay, since other runs use
+    them. A run that has not ended is not erased.
+
+    An SQLite file is then rewritten, so that nothing is left in it; hosts wait for
+    that, about a second for 100 MB. PostgreSQL and every backup keep copies of their
+    own: see "What a host must keep out of its log" in the docs.
+
+    \b
+    Exit codes: 0 erased; 1 erased, but the file may still hold the data; 2 no such
+      run, or it has not ended.
+
+    \b
+    Examples:
+      caxton audit erase 0198 --reason "asked for by the customer, ticket 4711"
+    """
+    check_text("--reason", [reason])
+    erased, is_gone = wait(_erase(host, run, reason, keep_file=keep_file))
+    events = counted(erased.events, "event")
+    if as_json:
+        show(
+            {
+                "$type": "caxton.erasure/v1",
+                "run_id": erased.run,
+                "agent": erased.agent,
+                "actor": erased.actor,
+                "reason": erased.reason,
+                "events": erased.events,
+                "scrubbed": is_gone,
+            }
+        )
+    else:
+        say(f"erased what {events} of run {erased.run} said")
+    if not is_gone and not keep_file:
+        complain(
+            "the file of the database could not be written anew, and may still hold it",
+            "stop what has it open, see that its disk has room, and run: sqlite3 "
+            "FILE 'VACUUM; PRAGMA wal_checkpoint(TRUNCATE)'",
+        )
+        ctx.exit(FAILED)
+
+
+async def _erase(
+    host: HostApi, run: str, reason: str, *, keep_file: bool
+) -> tuple[RunErased, bool]:
+    from ..app.maintenance import keeping
+
+    async with host.log() as store:  # Do not create a missing database.
+        run_id = await store.reader.find_run(run)
+    async with keeping(host.look(*SIGNED, guarded=True), host.paths()) as keeper:
+        with patience("erasing"):
+            erased = await keeper.erase(run_id, reason)
+            return erased, not keep_file and await keeper.store.erasure.scrub()

@@ -1,22 +1,21 @@
 """
-``caxton completion``: how a word goes on, in the shell.
+``caxton completion``: shell completion.
 
-Nothing is started for it, and nothing complained of: what is not known is not shown.
+It starts nothing and reports no errors: unknown names are not completed.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from ..errors import CaxtonError
-from .context import Frame, as_json, wait
+from .context import as_json, wait
+from .local_host import LocalHost
 from .output import show
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def command(ctx: click.Context, shell: str, as_json: bool) -> None:
 
 
 def servers(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the configured servers whose names go on from *incomplete*."""
+    """Return the configured servers whose names start with *incomplete*."""
     config = _tools(ctx)
     return _beginning(incomplete, config.servers if config else ())
 
@@ -79,14 +78,14 @@ def tools(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
 def suspended(
     ctx: click.Context, _: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the suspended runs whose ids go on from *incomplete*, the newest first."""
+    """Return the suspended runs whose ids start with *incomplete*, newest first."""
     return _items(ctx, incomplete, _suspended)
 
 
 def tokens(
     ctx: click.Context, _: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Return the tokens that are not revoked, whose ids go on from *incomplete*."""
+    """Return the unrevoked tokens whose ids start with *incomplete*."""
     return _items(ctx, incomplete, _tokens)
 
 
@@ -111,56 +110,53 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
     return sorted(name for name in names if name.startswith(incomplete))
 
 
-def _frame(ctx: click.Context) -> Frame | None:
+def _host(ctx: click.Context) -> LocalHost | None:
     given = ctx.find_root().params
     if given.get("host"):
-        return None  # Nobody far away is asked while somebody types.
-    return Frame(config=given.get("config"), db=given.get("db"))
+        return None  # No request is sent while a person types.
+    return LocalHost(config=given.get("config"), db=given.get("db"))
 
 
 def _log(ctx: click.Context) -> Config | None:
-    """Return where the log is."""
-    if frame := _frame(ctx):
+    """Return the location of the log."""
+    if host := _host(ctx):
         with suppress(CaxtonError, OSError):
-            return frame.look()
+            return host.look()
     return None
 
 
 def _tools(ctx: click.Context) -> Config | None:
-    """Return what tools there are, as far as it can be read."""
-    from ..config import load
-
-    if frame := _frame(ctx):
-        path = Path(frame.config) if frame.config else None
+    """Return the configuration of the tools, as far as it can be read."""
+    if host := _host(ctx):
         with suppress(CaxtonError, OSError):
-            return load(path, environ=os.environ, cwd=Path.cwd(), store_url=frame.db)
-        # Names can be told without what their servers are started with.
+            return host.load(quiet=True)
+        # Names need no resolved secrets.
         with suppress(CaxtonError, OSError):
-            return frame.look("tools")
+            return host.look("tools")
     return None
 
 
 async def _met(config: Config) -> set[str]:
     async with _near(config) as store:
-        found = await store.accepted([*config.servers]) if store else {}
+        found = await store.definitions.accepted([*config.servers]) if store else {}
     return {f"{server}/{tool}" for server, tool in found}
 
 
 async def _suspended(config: Config) -> dict[str, str]:
     async with _near(config) as store:
-        rows = await store.runs(_MOST, state="suspended") if store else []
+        rows = await store.reader.runs(_MOST, state="suspended") if store else []
     return {row.run_id: row.agent for row in rows}
 
 
 async def _tokens(config: Config) -> dict[str, str]:
     async with _near(config) as store:
-        rows = await store.tokens() if store else []
+        rows = await store.tokens.all() if store else []
     return {row.id: row.name for row in rows if row.revoked_at is None}
 
 
 @asynccontextmanager
 async def _near(config: Config) -> AsyncGenerator[SqlStore | None]:
-    """Open the store, unless it may be far."""
+    """Open the store, unless it may be on another machine."""
     from ..app.bootstrap import open_store
 
     if not config.store_url.startswith("sqlite:"):

@@ -1,157 +1,367 @@
-"""What every command shares: its options, the configuration, the store, the actor."""
+"""The interface of a host, as commands use it, and what all commands share."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
-import shlex
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import update_wrapper
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import click
 
-from ..errors import UsageError
+from ..core.names import nearest
+from ..errors import NotFoundError
 from . import interrupt
-from .output import note
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..config import Config, Paths
+    from ..core.calls import JSON
+    from ..core.grants.approvals import Verdict
+    from ..core.log.events import Recorded, RunErased
+    from ..core.log.runs import RunSummary
+    from ..errors import CaxtonError
     from ..ports import History
+    from ..runs.approvals import Waiting
+    from ..runs.cancellation import Answer
+    from ..runs.recording import Recording
     from ..store.sql import SqlStore
-    from .host_option import There
+    from .overrides import Overrides
 
 
 #: Sections of the configuration that a command needs to write a signed log.
 SIGNED = ("audit", "http")
 
 _T = TypeVar("_T")
-#: What reads the configuration or the log.
-_COMMAND = re.compile(
-    r"\bcaxton (?=(?:approval|audit|config|db|events|grant|replay|run|runs|serve|"
-    r"server|tool) |agent list\b)"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class RunOptions:
     """
-    The options that stand before a command.
+    The options of every command that drives a run.
 
     Attributes:
-        config: The file that was asked for, or ``None``.
+        given: Servers and grants for this run only.
 
-        db: The store that was asked for, or ``None``.
+        variables: As typed: ``KEY=VALUE``.
 
-        there: The host that was asked for, or ``None``: this machine.
+        quiet: Print only the output.
+
+        as_json: Print only the document of the run.
     """
 
-    config: str | None = None
-    db: str | None = None
-    there: There | None = None
+    given: Overrides
+    variables: Sequence[str] = ()
+    quiet: bool = False
+    as_json: bool = False
 
-    def here(self, command: str = "") -> None:
-        """
-        Return if this machine is meant.
 
-        Args:
-            command: What was typed; by default it is the one under way.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartOptions(RunOptions):
+    """
+    A run to start.
 
-        Raises:
-            UsageError: A host is meant, and the command does nothing there.
-        """
-        if self.there is None:
-            return
-        raise UsageError(
-            f"{command or click.get_current_context().command_path} does not work "
-            "with --host",
-            fix="type it on the machine of that host; leave out --host, and unset "
-            "CAXTON_HOST, for this one",
-        )
+    Attributes:
+        target: An agent or a module.
 
-    def load(self) -> Config:
-        """Return the configuration, with its warnings told."""
-        from ..config import load
+        input: Reads the input.
 
-        self.here()
-        config = load(
-            Path(self.config) if self.config else None,
-            environ=os.environ,
-            cwd=Path.cwd(),
-            store_url=self.db,
-        )
-        for warning in config.warnings:
-            note(f"warning: {warning}")
-        return config
+        entry: The exported function to call, or ``None`` for that of the agent.
+    """
+
+    target: str
+    input: Callable[[], JSON]
+    entry: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeOptions(RunOptions):
+    """
+    A run to resume.
+
+    Attributes:
+        run: The run, or ``None``: every run that no host drives.
+
+        restored: Also after the log was restored from a copy.
+    """
+
+    run: str | None
+    restored: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkOptions(RunOptions):
+    """
+    A run to fork.
+
+    Attributes:
+        run: The parent.
+
+        seq: The last event that the fork inherits.
+
+        result: A file with another answer to the call of that event, or ``None``.
+
+        module: Another module, or ``None``.
+    """
+
+    run: str
+    seq: int
+    result: Path | None
+    module: Path | None
+
+
+#: How a call in doubt is resolved.
+Choice = Literal["retry", "result", "fail", "abort"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolveOptions(RunOptions):
+    """
+    A call in doubt to resolve.
+
+    Attributes:
+        run: Its run.
+
+        seq: Its event.
+
+        choice: How it is resolved.
+
+        file: Has the answer of the tool, if that is the choice.
+
+        reason: Recorded.
+
+        no_resume: Do not let the run go on.
+    """
+
+    run: str
+    seq: int
+    choice: Choice
+    file: Path | None
+    reason: str
+    no_resume: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecideOptions(RunOptions):
+    """
+    A call to approve or deny.
+
+    Attributes:
+        run: Its run.
+
+        seq: The event of the question, or ``None`` if there is only one.
+
+        verdict: The decision.
+
+        role: The role of the person.
+
+        reason: Recorded.
+
+        no_resume: Do not let the run go on.
+    """
+
+    run: str
+    seq: int | None
+    verdict: Verdict
+    role: str
+    reason: str
+    no_resume: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPage:
+    """
+    The newest runs.
+
+    Attributes:
+        runs: At most as many as were asked for.
+
+        total: How many there are; only a lower bound if *is_all* is not set.
+
+        nothing: The hint to print if there are none.
+    """
+
+    runs: Sequence[RunSummary]
+    total: int
+    is_all: bool = True
+    nothing: str = ""
+
+
+class HostApi(Protocol):
+    """
+    A host, as commands use it: this machine, or one that serves elsewhere.
+
+    What a host elsewhere cannot do raises a ``UsageError`` there.
+    """
+
+    # -- how commands are typed
 
     def command(self) -> str:
-        """Return how a command line begins that means the same, without passwords."""
-        from ..config import passwords
-
-        if self.there is not None:
-            return self.there.command()
-        db = self.db or ""
-        for secret in sorted(passwords(db), key=len, reverse=True):
-            db = db.replace(secret, "***")
-        given = (("--config", self.config), ("--db", db))
-        words = [f"{option} {shlex.quote(text)}" for option, text in given if text]
-        return " ".join(["caxton", *words])
+        """Return how a command line for this host begins, without passwords."""
+        ...
 
     def named(self, text: str) -> str:
-        """Return *text* with the commands in it as typed with these options."""
-        if self.there is not None:
-            return self.there.named(text)
-        command = self.command()
-        return _COMMAND.sub(lambda _: f"{command} ", text)
+        """Return *text* with its commands as they are typed for this host."""
+        ...
 
-    def paths(self) -> Paths:
-        """Return where keys and caches are."""
-        from ..config import Paths
+    def role_options(self, roles: Collection[object]) -> list[str]:
+        """Return the options by which a decision names the role of the person."""
+        ...
 
-        return Paths.of(os.environ)
+    def over(self, db: str) -> HostApi:
+        """Return the same host with another event store."""
+        ...
+
+    # -- this machine only
+
+    def check_local(self, command: str = "") -> None:
+        """
+        Return if this host is this machine.
+
+        Args:
+            command: What was typed; by default the command under way.
+
+        Raises:
+            UsageError: It is not, and the command works only here.
+        """
+        ...
+
+    def given(self) -> Mapping[str, str]:
+        """Return the values of ``--config`` and ``--db``, where they were given."""
+        ...
+
+    def load(self, *, quiet: bool = False) -> Config:
+        """Return the configuration; print its warnings unless *quiet*."""
+        ...
 
     def look(self, *sections: str, guarded: bool = False) -> Config:
         """
-        Return where the log is, and what some sections of the configuration say.
+        Return the location of the log and some sections of the configuration.
 
         Args:
             sections: Those that are needed; see `load_parts`.
 
-            guarded: Know the secrets of the others too, as far as they can be
-                resolved: something that is typed will be kept.
+            guarded: Resolve the secrets of the other sections too, as far as possible:
+                something that was typed will be recorded.
         """
-        from ..config import load_parts
+        ...
 
-        self.here()
-        return load_parts(
-            Path(self.config) if self.config else None,
-            sections,
-            environ=os.environ,
-            cwd=Path.cwd(),
-            store_url=self.db,
-            guarded=guarded,
-        )
-
-    @contextlib.asynccontextmanager
-    async def log(self) -> AsyncGenerator[SqlStore]:
+    def log(self) -> AbstractAsyncContextManager[SqlStore]:
         """Open the event store to read, without resolving anything else."""
-        from ..app.bootstrap import open_store
+        ...
 
-        async with open_store(self.look(), write=False) as store:
-            yield store
+    def paths(self) -> Paths:
+        """Return the folders of keys and caches of this machine."""
+        from ..config import Paths
 
-    @contextlib.asynccontextmanager
-    async def history(self) -> AsyncGenerator[History]:
-        """Open the log to read, here or there."""
-        if self.there is None:
-            async with self.log() as store:
-                yield store
-        else:
-            async with self.there.log() as log:
-                yield log
+        return Paths.of(os.environ)
+
+    # -- reading
+
+    def settings(self, *sections: str) -> Config:
+        """Return sections of the configuration; defaults with ``--host``."""
+        ...
+
+    def history(self) -> AbstractAsyncContextManager[History]:
+        """Open the log to read."""
+        ...
+
+    def misread(self, exc: Exception) -> CaxtonError | None:
+        """Return the error for a failure to read an answer, if this host sent it."""
+        ...
+
+    def runs(self, agent: str | None, state: str | None, limit: int) -> RunPage:
+        """Return the newest runs."""
+        ...
+
+    def erasure(self, run_id: str) -> RunErased | None:
+        """Return the record of the erasure of a run."""
+        ...
+
+    def explain_call(self, run: str, kind: str, number: int) -> Mapping[str, Any]:
+        """Return the ``caxton.explanation/v1`` document of a recorded call."""
+        ...
+
+    def explain_grant(
+        self, agent: str, tool: str, params: Sequence[str], after: Sequence[str]
+    ) -> Mapping[str, Any]:
+        """Return the document that says whether a call would be allowed."""
+        ...
+
+    def approvals(self, agent: str | None) -> Sequence[Waiting]:
+        """Return the calls that wait for a decision, oldest first."""
+        ...
+
+    def agents(self) -> Sequence[Mapping[str, Any]]:
+        """Return the ``caxton.agent/v1`` documents of all agents."""
+        ...
+
+    def servers(self) -> tuple[Sequence[Mapping[str, JSON]], bool]:
+        """Return the documents of all servers, and whether servers are off."""
+        ...
+
+    def tools(
+        self, server: str | None, variables: Sequence[str]
+    ) -> Sequence[Mapping[str, JSON]]:
+        """Return the ``caxton.tool/v1`` documents of a server, or of all."""
+        ...
+
+    def server_tools(
+        self, server: str, variables: Sequence[str]
+    ) -> Sequence[Mapping[str, JSON]]:
+        """Return the tools of an MCP server."""
+        ...
+
+    def test_server(
+        self, name: str, variables: Sequence[str], wire_log: str | None
+    ) -> tuple[Mapping[str, Any], Sequence[Mapping[str, JSON]]]:
+        """Return what a test of a server found, and its tools."""
+        ...
+
+    # -- changing
+
+    def checkpoint(self) -> Mapping[str, JSON]:
+        """Return the newest ``caxton.checkpoint/v1`` document; sign one if possible."""
+        ...
+
+    def reload(self, only: str | None, reason: str) -> Mapping[str, Answer]:
+        """Reload the configuration of running hosts; return the answer of each."""
+        ...
+
+    def restart_server(
+        self, name: str, only: str | None, reason: str
+    ) -> Mapping[str, Answer]:
+        """Restart a server on running hosts; return the answer of each."""
+        ...
+
+    def cancel(self, run: str, reason: str) -> tuple[str, list[Recorded]]:
+        """End a run, and return its id and its events."""
+        ...
+
+    # -- runs, driven to their end: each method reports and returns the exit code
+
+    def start(self, options: StartOptions) -> tuple[int, Recording]:
+        """Run an agent or a module."""
+        ...
+
+    def resume(self, options: ResumeOptions) -> int:
+        """Resume a run, or every run that no host drives."""
+        ...
+
+    def fork(self, options: ForkOptions) -> int:
+        """Run a fork of a run."""
+        ...
+
+    def resolve(self, options: ResolveOptions) -> int:
+        """Resolve a call in doubt, and resume its run."""
+        ...
+
+    def decide(self, options: DecideOptions) -> int:
+        """Record a decision about a call, and resume its run."""
+        ...
 
 
 def wait(work: Coroutine[Any, Any, _T]) -> _T:
@@ -165,3 +375,25 @@ def as_json(function: Callable[..., Any]) -> Callable[..., Any]:
         "--json", "as_json", is_flag=True, help="Print one JSON document."
     )
     return update_wrapper(option(function), function)
+
+
+def check_known(name: str, known: Collection[str], otherwise: str, see: str) -> None:
+    """
+    Return if *name* is *known*.
+
+    Args:
+        name: What was typed.
+
+        known: What there is.
+
+        otherwise: What is wrong if it is not among them.
+
+        see: The command that lists what there is.
+
+    Raises:
+        NotFoundError: It is not.
+    """
+    if name not in known:
+        meant = nearest(name, [*known])
+        fix = f"write {meant}" if meant else f"{see} shows what there is"
+        raise NotFoundError(otherwise, fix=fix)

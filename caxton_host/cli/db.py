@@ -1,4 +1,4 @@
-"""``caxton db``: the event store itself."""
+"""``caxton db``: migrate, copy and archive the event store."""
 
 from __future__ import annotations
 
@@ -12,23 +12,33 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from ..core.log.payloads import to_payload
+from ..core.log.events import to_payload
 from ..errors import UsageError
-from .context import SIGNED, Frame, as_json, wait
-from .exits import FAILED
-from .output import complain, counted, note, patience, plain, progress, say, show, table
-from .show import moment
-from .times import Moment
+from .context import SIGNED, HostApi, as_json, wait
+from .options import Moment
+from .output import (
+    FAILED,
+    complain,
+    counted,
+    note,
+    patience,
+    plain,
+    progress,
+    say,
+    show,
+    table,
+)
+from .run_text import moment
 
 if TYPE_CHECKING:
     from ..core.log.events import LogRestored
-    from ..store.archive import Old
+    from ..store.copies import Old
 
 
 @click.group("db")
 def command() -> None:
     """
-    Look after the event store.
+    Migrate, copy and archive the event store.
 
     \b
     Examples:
@@ -42,19 +52,19 @@ def command() -> None:
 @as_json
 @click.pass_obj
 @click.pass_context
-def status(ctx: click.Context, frame: Frame, as_json: bool) -> None:
+def status(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     """
-    Show where the store is, whether its schema is current, and how its server is.
+    Show the location, schema and server of the store.
 
     \b
-    Exit codes: 0 fine; 1 another schema, or the server is not fit; 2 no such database.
+    Exit codes: 0 usable; 1 another schema, or unfit server; 2 no such database.
 
     \b
     Examples:
       caxton db status
       caxton --db sqlite:///copy.db db status --json
     """
-    document = _status(frame.look().store_url)
+    document = _status(host.look().store_url)
     _tell(document, as_json=as_json)
     server = document["server"]
     if fix := _FIXES.get(str(document["state"])):
@@ -74,9 +84,9 @@ def status(ctx: click.Context, frame: Frame, as_json: bool) -> None:
 @command.command("migrate")
 @as_json
 @click.pass_obj
-def migrate(frame: Frame, as_json: bool) -> None:
+def migrate(host: HostApi, as_json: bool) -> None:
     """
-    Make the store, or bring its schema up to date. Events are kept.
+    Create the store, or update its schema; events are kept.
 
     \b
     Examples:
@@ -86,7 +96,7 @@ def migrate(frame: Frame, as_json: bool) -> None:
     from ..app.bootstrap import usable_store
     from ..store.migrate import upgrade
 
-    url = frame.look().store_url
+    url = host.look().store_url
     with usable_store():
         upgrade(url)
     _tell(_status(url), as_json=as_json)
@@ -95,12 +105,12 @@ def migrate(frame: Frame, as_json: bool) -> None:
 @command.command("recount")
 @as_json
 @click.pass_obj
-def recount(frame: Frame, as_json: bool) -> None:
+def recount(host: HostApi, as_json: bool) -> None:
     """
-    Count the budgets of all agents again, from the log, for when they were lost.
+    Rebuild the budgets of all agents from the log.
 
-    What is spent is in a table beside the log, which a copy may lack. Hosts wait
-    while it is made again. What runs spent that were erased since is not found.
+    Spending is in a table beside the log, which a copy may lack. Hosts wait while it
+    is rebuilt. The spending of erased runs is not included.
 
     \b
     Examples:
@@ -109,12 +119,12 @@ def recount(frame: Frame, as_json: bool) -> None:
     from ..app.bootstrap import open_store
 
     async def count() -> tuple[int, int]:
-        config = frame.look()
-        # Looked for first: a database is not made to be counted.
+        config = host.look()
+        # Do not create a missing database.
         async with open_store(config, write=False):
             pass
-        async with open_store(config, write=True, state=frame.paths().state) as store:
-            return await store.recount()
+        async with open_store(config, write=True, state=host.paths().state) as store:
+            return await store.budgets.recount()
 
     with patience("counting"):
         budgets, places = wait(count())
@@ -128,16 +138,16 @@ def recount(frame: Frame, as_json: bool) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @as_json
 @click.pass_obj
-def backup(frame: Frame, file: Path, as_json: bool) -> None:
+def backup(host: HostApi, file: Path, as_json: bool) -> None:
     """
-    Copy the store of this moment into the new FILE, while hosts go on writing.
+    Copy the store to the new FILE while hosts write.
 
-    The copy is a database of its own: every command that reads takes it by --db. Of
-    PostgreSQL its own program makes copies; the command that does is printed, with
-    exit code 2, since nothing was copied.
+    The copy is a complete database: every command that reads accepts it as --db.
+    PostgreSQL is copied by its own program: the command is printed, with exit code 2,
+    since nothing was copied.
 
     \b
-    Exit codes: 0 copied; 1 no room, or unreadable; 2 FILE exists, or PostgreSQL.
+    Exit codes: 0 copied; 1 disk full, or unreadable; 2 FILE exists, or PostgreSQL.
 
     \b
     Examples:
@@ -145,9 +155,9 @@ def backup(frame: Frame, file: Path, as_json: bool) -> None:
       caxton --db sqlite:///caxton-2026-01-31.db audit verify --copy
     """
     from ..app.bootstrap import open_store
-    from ..store.backup import backup, dump_command
+    from ..store.copies import backup, dump_command
 
-    config = frame.look()
+    config = host.look()
     if not config.store_url.startswith("sqlite"):
         raise UsageError(
             "PostgreSQL is copied by its own program",
@@ -170,11 +180,11 @@ def backup(frame: Frame, file: Path, as_json: bool) -> None:
 @command.command("accept-copy")
 @as_json
 @click.pass_obj
-def accept_copy(frame: Frame, as_json: bool) -> None:
+def accept_copy(host: HostApi, as_json: bool) -> None:
     """
-    Write to a log that lacks what this machine has signed, from now on.
+    Accept a log that lacks events this machine has signed.
 
-    Such a log was restored from a copy, or its end was cut off. What it lacks is
+    Such a log was restored from a copy, or its end was removed. What it lacks is
     recorded, and each unfinished run is suspended until caxton runs resume --restored.
     Stop all hosts of the log first.
 
@@ -182,7 +192,7 @@ def accept_copy(frame: Frame, as_json: bool) -> None:
     Examples:
       caxton db accept-copy
     """
-    lost = wait(_accept_copy(frame))
+    lost = wait(_accept_copy(host))
     if as_json:
         payload = to_payload(lost) if lost else {}
         show({"$type": "caxton.accepted/v1", "accepted": lost is not None, **payload})
@@ -193,24 +203,27 @@ def accept_copy(frame: Frame, as_json: bool) -> None:
         say(f"accepted: {counted(lost.size, 'event')}{had}")
         say(f"suspended: {counted(lost.runs, 'run')}")
         if lost.runs:
-            note(frame.named("next: caxton runs list --state suspended"))
+            note(host.named("next: caxton runs list --state suspended"))
 
 
-async def _accept_copy(frame: Frame) -> LogRestored | None:
+async def _accept_copy(host: HostApi) -> LogRestored | None:
     from ..app.bootstrap import open_signed, open_store
     from ..lib.signing import Keyring
 
-    config, state = frame.look(*SIGNED), frame.paths().state
-    # Looked for first: a database is not made to be accepted.
+    config, state = host.look(*SIGNED), host.paths().state
+    # Do not create a missing database.
     async with open_store(config, write=False):
         pass
     async with open_signed(config, Keyring(state), state, accept=True) as store:
-        return store.restored
+        return store.incarnation.restored
 
 
 @command.command("archive")
 @click.option(
-    "--before", type=Moment(), required=True, help="Runs that ended before this time."
+    "--before",
+    type=Moment(),
+    required=True,
+    help="Only runs that ended before this time.",
 )
 @click.option(
     "--to",
@@ -223,14 +236,14 @@ async def _accept_copy(frame: Frame) -> LogRestored | None:
 @as_json
 @click.pass_obj
 def archive(
-    frame: Frame, before: int, folder: Path, dry_run: bool, as_json: bool
+    host: HostApi, before: int, folder: Path, dry_run: bool, as_json: bool
 ) -> None:
     """
-    Move runs that ended long ago into bundles, one file a run.
+    Move old runs to bundles, one file per run.
 
-    What a run said is erased from the store once its bundle is on the disk; its
-    envelopes and hashes stay, so the log verifies as before, and the bundle against
-    it. Runs that go on are left alone, and so is what a run that stays was forked from.
+    The data of a run is erased from the store once its bundle is on disk; its
+    envelopes and hashes stay, so the log verifies as before, and the bundle verifies
+    against it. Unfinished runs are skipped, and so are parents of runs that stay.
 
     A time is ISO 8601, UTC unless it names a zone, or a duration: 90d is ninety days
     ago.
@@ -240,7 +253,7 @@ def archive(
       caxton db archive --before 90d --to archive --dry-run
       caxton db archive --before 2026-01-01 --to archive
     """
-    moved = wait(_archive(frame, before, folder, dry_run=dry_run))
+    moved = wait(_archive(host, before, folder, dry_run=dry_run))
     if as_json:
         show(
             [
@@ -268,19 +281,19 @@ def archive(
 
 
 async def _archive(
-    frame: Frame, before: int, folder: Path, *, dry_run: bool
+    host: HostApi, before: int, folder: Path, *, dry_run: bool
 ) -> list[tuple[Old, str | None]]:
     from ..app.bootstrap import open_store
     from ..app.maintenance import keeping
-    from ..store.archive import archive, old_runs
+    from ..store.copies import archive, old_runs
 
-    config = frame.look(*SIGNED)
+    config = host.look(*SIGNED)
     async with open_store(config, write=False) as store:
         chosen = await old_runs(store.engine, before)
     if dry_run or not chosen:
         return [(run, None) for run in chosen]
     moved: list[tuple[Old, str | None]] = []
-    async with keeping(config, frame.paths()) as keeper:
+    async with keeping(config, host.paths()) as keeper:
         work = archive(
             chosen,
             folder,
@@ -293,7 +306,7 @@ async def _archive(
                     moved.append((run, bundle.name))
         finally:
             with patience("writing the database anew"):
-                is_gone = await keeper.store.scrub()
+                is_gone = await keeper.store.erasure.scrub()
             if not is_gone:
                 note(
                     "warning: the file of the database could not be written anew, and "

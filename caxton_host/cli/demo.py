@@ -1,4 +1,4 @@
-"""``caxton demo``: everything once, offline."""
+"""``caxton demo``: a governed run, its replay and its audit, offline."""
 
 from __future__ import annotations
 
@@ -18,19 +18,17 @@ import click
 
 from ..core.calls import JSON
 from ..core.log.events import Recorded, ToolDenied
-from ..core.log.summary import RunSummary, summarise
+from ..core.log.runs import RunSummary, summarise
 from ..core.names import stream_of
-from ..lib.local_user import local_actor
-from .context import Frame, as_json, wait
-from .exits import FAILED
-from .output import counted, note, patience, say, show, to_json
-from .run_outcome import call_lines, failure
-from .show import rows
+from ..lib.machine import local_actor
+from .context import HostApi, as_json, wait
+from .output import FAILED, counted, note, patience, say, show, to_json
+from .run_text import call_lines, failure, rows
 from .verdict import audit_document, audit_line, keyring
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..core.log.audit import Verdict
+    from ..core.log.chain import Verdict
     from ..runs.replay import Replayed
 
 
@@ -104,7 +102,7 @@ class _Shown(NamedTuple):
 @as_json
 @click.pass_obj
 @click.pass_context
-def command(ctx: click.Context, frame: Frame, as_json: bool) -> None:
+def command(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     """
     Show a governed run, offline, in half a minute.
 
@@ -119,8 +117,8 @@ def command(ctx: click.Context, frame: Frame, as_json: bool) -> None:
       caxton demo --json
     """
     if not as_json:
-        say("An agent that nobody here wrote asks for the weather.\n")
-    shown = _perform(frame)
+        say("An agent that you did not write asks for the weather.\n")
+    shown = _perform(host)
     if as_json:
         show(_document(shown))
     else:
@@ -130,16 +128,16 @@ def command(ctx: click.Context, frame: Frame, as_json: bool) -> None:
         ctx.exit(FAILED)
 
 
-def _perform(frame: Frame) -> _Shown:
+def _perform(host: HostApi) -> _Shown:
     with (
         patience("running the weather agent"),
         _forecasts() as port,
         tempfile.TemporaryDirectory() as folder,
     ):
-        return wait(_demo(frame, _config(frame, Path(folder), port)))
+        return wait(_demo(host, _config(host, Path(folder), port)))
 
 
-def _config(frame: Frame, folder: Path, port: int) -> Config:
+def _config(host: HostApi, folder: Path, port: int) -> Config:
     from ..building import find_shared
     from ..config import load
 
@@ -148,11 +146,11 @@ def _config(frame: Frame, folder: Path, port: int) -> Config:
     module = find_shared("agents/weather/weather.wasm")
     (folder / "weather.wasm").write_bytes(module.read_bytes())
     return replace(
-        load(path, environ=os.environ, cwd=folder), store_url=frame.look().store_url
+        load(path, environ=os.environ, cwd=folder), store_url=host.look().store_url
     )
 
 
-async def _demo(frame: Frame, config: Config) -> _Shown:
+async def _demo(host: HostApi, config: Config) -> _Shown:
     from ..app.bootstrap import running
     from ..runs.replay import replay
     from ..runs.run_request import RunRequest
@@ -170,14 +168,14 @@ async def _demo(frame: Frame, config: Config) -> _Shown:
         names=agent.names,
         actor=local_actor(),
     )
-    async with running(config, frame.paths(), start=config.servers) as up:
+    async with running(config, host.paths(), start=config.servers) as up:
         run_id = await up.host.start(request)
-        history = await up.store.read(stream_of(run_id))
+        history = await up.store.reader.read(stream_of(run_id))
         replayed = await replay(
-            run_id, store=up.store, sandbox=up.sandbox, telemetry=NoTelemetry()
+            run_id, store=up.store.reader, sandbox=up.sandbox, telemetry=NoTelemetry()
         )
         await up.store.seal()
-        audit = await verify(up.store, trusted=keyring(frame).known())
+        audit = await verify(up.store.reader, trusted=keyring(host).known())
     return _Shown(summarise(run_id, history), history, replayed, audit)
 
 
@@ -191,10 +189,10 @@ def _document(shown: _Shown) -> dict[str, JSON]:
 
 
 def _tell(shown: _Shown) -> None:
-    say("What it asked for, and what became of it:")
+    say("Calls of the agent, and their outcomes:")
     for line in call_lines(shown.history):
         say(f"  {line}")
-    say("\nWhat the log holds of it:")
+    say("\nEvents in the log:")
     for seq, call, moment, type_, remark in rows(shown.history):
         number = "" if call is None else f"call {call}"
         text = str(remark)[:_REMARK_WIDTH]

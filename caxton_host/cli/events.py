@@ -1,30 +1,35 @@
-"""``caxton events``: what a run left behind."""
+"""``caxton events``: list, follow and export events."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from contextlib import aclosing
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import click
 
-from ..core.grants.documents import event_document
-from ..core.log.attribution import OUTCOMES, Wanted
-from ..core.log.events import Recorded
-from ..core.names import stream_of
+from ..core.log.events import Recorded, event_document
+from ..core.log.runs import ENDS, GOING_ON, OUTCOMES, ExportFilter
+from ..core.names import RUN, stream_of
 from ..errors import UsageError
-from ..runs.run_summaries import events_of
-from .context import Frame, as_json, wait
-from .output import show, table, to_json
-from .show import line_document, rows
-from .tail import tail
-from .times import Moment
-from .tracing import send_trace
+from ..runs.recording import events_of
+from . import interrupt
+from .context import HostApi, as_json, wait
+from .options import Moment
+from .output import clipped, counted, note, patience, plain, show, table, to_json
+from .run_text import line_document, moment, remark, rows
+
+if TYPE_CHECKING:
+    from ..ports import History
 
 
 @click.group("events")
 def command() -> None:
     """
-    List and export the events of a run.
+    List, follow and export the events of a run.
 
     \b
     Examples:
@@ -34,23 +39,22 @@ def command() -> None:
     """
 
 
-command.add_command(tail)
-
-
 @command.command("list")
 @click.argument("run")
 @as_json
 @click.pass_obj
-def list_(frame: Frame, run: str, as_json: bool) -> None:
+def list_(host: HostApi, run: str, as_json: bool) -> None:
     """
-    Show the events of RUN: an id, any unique prefix of one, or @last.
+    List the events of RUN.
+
+    RUN is an id, a unique prefix of one, or @last.
 
     \b
     Examples:
       caxton events list @last
       caxton events list 0198 --json
     """
-    history = wait(history_of(frame, run))
+    history = wait(history_of(host, run))
     if as_json:
         show([event_document(recorded) for recorded in history])
         return
@@ -59,15 +63,15 @@ def list_(frame: Frame, run: str, as_json: bool) -> None:
 
 @command.command("export")
 @click.argument("run", required=False)
-@click.option("--all", "everything", is_flag=True, help="All streams, of hosts too.")
-@click.option("--run", "named", metavar="RUN", help="The same as the argument.")
-@click.option("--since", type=Moment(), help="Only what was recorded then or later.")
-@click.option("--until", type=Moment(), help="Only what was recorded before.")
+@click.option("--all", "everything", is_flag=True, help="Include the streams of hosts.")
+@click.option("--run", "named", metavar="RUN", help="Same as the argument RUN.")
+@click.option("--since", type=Moment(), help="Only events recorded then or later.")
+@click.option("--until", type=Moment(), help="Only events recorded before.")
 @click.option("--agent", help="Only runs of this agent.")
 @click.option(
     "--actor",
     metavar="ID",
-    help="Only what this one caused: by starting the run, or by the event itself.",
+    help="Only events of this actor or of runs it started.",
 )
 @click.option(
     "--tool", metavar="PATTERN", help="Only calls of these tools: crm/*, */delete_*."
@@ -77,7 +81,7 @@ def list_(frame: Frame, run: str, as_json: bool) -> None:
     "outcomes",
     type=click.Choice(OUTCOMES),
     multiple=True,
-    help="Only ends of calls that ended so; and calls in doubt. May be repeated.",
+    help="Only calls with this outcome. Repeatable.",
 )
 @click.option(
     "--format",
@@ -85,22 +89,22 @@ def list_(frame: Frame, run: str, as_json: bool) -> None:
     type=click.Choice(["jsonl", "json"]),
     default="jsonl",
     show_default=True,
-    help="One document a line, or one array.",
+    help="One document per line, or one array.",
 )
 @click.option(
     "--to-otlp",
     is_flag=True,
-    help="Send the trace of RUN once more, and print nothing.",
+    help="Send the trace of RUN and print no events.",
 )
 @click.option(
     "--endpoint",
     metavar="URL",
-    help="Where --to-otlp sends to: the base URL of an OTLP receiver over HTTP.",
+    help="The base URL of the OTLP/HTTP receiver for --to-otlp.",
 )
 @as_json
 @click.pass_obj
 def export(
-    frame: Frame,
+    host: HostApi,
     run: str | None,
     everything: bool,
     named: str | None,
@@ -116,17 +120,17 @@ def export(
     as_json: bool,
 ) -> None:
     """
-    Print events for other programs, one JSON document a line.
+    Export events for other programs, one JSON document per line.
 
-    Each line stands alone: besides the event it has the run, its agent, its actor,
-    and the tool of the call that the event is about. What is filtered by more than
-    one option has to fit all of them.
+    Each line is self-contained: besides the event it has the run, its agent, its
+    actor, and the tool of the call that the event is about. Events must match all
+    filters.
 
     A time is ISO 8601, UTC unless it names a zone, or a duration: 2h is two hours
     ago.
 
-    With --to-otlp, the spans of RUN are made of its log and sent to an OpenTelemetry
-    receiver: that of --endpoint, of [telemetry], or of OTEL_EXPORTER_OTLP_ENDPOINT.
+    --to-otlp rebuilds the spans of RUN from its log and sends them to an OpenTelemetry
+    receiver: --endpoint, [telemetry] or OTEL_EXPORTER_OTLP_ENDPOINT.
 
     \b
     Examples:
@@ -140,7 +144,7 @@ def export(
         raise click.UsageError("name one run, as an argument or with --run")
     filters = (since, until, agent, actor, tool, outcomes or None)
     if to_otlp or endpoint:
-        frame.here("caxton events export --to-otlp")
+        host.check_local("caxton events export --to-otlp")
         whole = (run or named) and not everything and all(f is None for f in filters)
         if not (to_otlp and whole):
             raise UsageError(
@@ -148,13 +152,13 @@ def export(
                 fix="name the run: caxton events export --to-otlp @last "
                 "--endpoint http://localhost:4318",
             )
-        wait(send_trace(frame, run or named or "", endpoint, as_json=as_json))
+        wait(send_trace(host, run or named or "", endpoint, as_json=as_json))
         return
     if not (run or named or everything or any(f is not None for f in filters)):
-        raise click.UsageError("name a run, say --all, or say what you want of all")
+        raise click.UsageError("name a run, --all, or a filter")
     if (run or named) and everything:
         raise click.UsageError("name a run, or say --all")
-    wanted = Wanted(
+    wanted = ExportFilter(
         since=since,
         until=until,
         agent=agent,
@@ -163,15 +167,15 @@ def export(
         outcomes=outcomes,
     )
     as_array = as_json or format_ == "json"
-    wait(_export(frame, run or named, wanted, as_array=as_array))
+    wait(_export(host, run or named, wanted, as_array=as_array))
 
 
 async def _export(
-    frame: Frame, run: str | None, wanted: Wanted, *, as_array: bool
+    host: HostApi, run: str | None, wanted: ExportFilter, *, as_array: bool
 ) -> None:
-    from ..store.jsonl_export import lines
+    from ..store.export import lines
 
-    async with frame.there.log() if frame.there else frame.log() as store:
+    async with host.history() as store:
         if run:
             wanted = replace(wanted, stream=stream_of(await store.find_run(run)))
         between = "["
@@ -184,7 +188,148 @@ async def _export(
             click.echo("[]" if between == "[" else "]")
 
 
-async def history_of(frame: Frame, run: str) -> list[Recorded]:
+async def history_of(host: HostApi, run: str) -> list[Recorded]:
     """Return the events of the run that *run* names."""
-    async with frame.history() as store:
+    async with host.history() as store:
         return await events_of(store, await store.find_run(run))
+
+
+#: Seconds that a followed database may be unreachable.
+PATIENCE = 60.0
+
+_LAST = {kind for kind, state in ENDS.items() if state not in GOING_ON}
+_WIDTH = 100
+
+
+@command.command("tail")
+@click.argument("run", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Wait for more until Ctrl-C.")
+@click.option("--all", "everything", is_flag=True, help="Include the streams of hosts.")
+@click.option(
+    "--after",
+    metavar="CURSOR",
+    help='Only events after this cursor; "end": only new events.',
+)
+@as_json
+@click.pass_obj
+def tail(
+    host: HostApi,
+    run: str | None,
+    follow: bool,
+    everything: bool,
+    after: str | None,
+    as_json: bool,
+) -> None:
+    """
+    Follow the events of RUN or of all runs.
+
+    With --json, one document per line, each with its cursor for --after. Each event
+    is printed exactly once. Following a RUN ends with the run.
+
+    \b
+    Examples:
+      caxton events tail --follow
+      caxton events tail @last -f
+      caxton events tail --all --json --after p-1200
+    """
+    if run and everything:
+        raise click.UsageError("name a run, or say --all")
+    try:
+        wait(_until_over(host, run, follow, everything, after, as_json))
+    except KeyboardInterrupt:
+        # Ctrl-C is the normal end of following.
+        if interrupt.code() != 128 + signal.SIGINT:
+            raise
+
+
+async def _until_over(
+    host: HostApi,
+    run: str | None,
+    follow: bool,
+    everything: bool,
+    after: str | None,
+    as_json: bool,
+) -> None:
+    show = _document if as_json else _line
+    async with host.history() as store:
+        stream = stream_of(await store.find_run(run)) if run else None
+        if stream and await _is_over(store, stream):
+            follow = False
+        events = store.tail(
+            after, stream=stream, follow=follow, patience=PATIENCE if follow else 0
+        )
+        async with aclosing(events) as found:
+            async for recorded, cursor in found:
+                if run or everything or recorded.stream.startswith(RUN):
+                    click.echo(show(recorded, cursor))
+                if run and recorded.type in _LAST:
+                    return
+
+
+async def _is_over(store: History, stream: str) -> bool:
+    history = await store.read(stream)
+    return bool(history) and history[-1].type in _LAST
+
+
+def _document(recorded: Recorded, cursor: str) -> str:
+    return to_json(event_document(recorded) | {"cursor": cursor})
+
+
+def _line(recorded: Recorded, cursor: str) -> str:
+    del cursor
+    return "  ".join(
+        (
+            moment(recorded.recorded_at),
+            plain(recorded.stream.removeprefix(RUN)),
+            str(recorded.seq),
+            plain(recorded.type),
+            clipped(plain(remark(recorded)), _WIDTH),
+        )
+    )
+
+
+async def send_trace(
+    host: HostApi, run: str, endpoint: str | None, *, as_json: bool
+) -> None:
+    """
+    Send the spans of a recorded run. No tool server is started, nothing is written.
+
+    Args:
+        host: Where the log is.
+
+        run: The run, as a person names it.
+
+        endpoint: Where to; by default what the configuration or the environment says.
+
+        as_json: Print a document.
+
+    Raises:
+        UsageError: There is no such run, it was erased, or nowhere to send to.
+
+        CaxtonError: The spans were not taken.
+    """
+    from ..app.bootstrap import open_store
+    from ..runs.recording import Recording
+    from ..telemetry.export import address
+    from ..telemetry.export import host as host_of
+    from ..telemetry.rebuild_spans import send_again
+
+    config = host.look("telemetry")
+    url = address("traces", endpoint or config.telemetry_endpoint, os.environ)
+    if not url:
+        raise UsageError(
+            "there is no OpenTelemetry receiver to send to",
+            fix="name one with --endpoint http://localhost:4318, as endpoint in "
+            "[telemetry], or in OTEL_EXPORTER_OTLP_ENDPOINT",
+        )
+    async with open_store(config, write=False) as store:
+        recording = await Recording.load(await store.reader.find_run(run), store.reader)
+    with patience("sending spans"):
+        sent = await asyncio.to_thread(send_again, recording, url, os.environ)
+    trace_id = recording.own[0].trace_id
+    if as_json:
+        show({"run_id": recording.run_id, "trace_id": trace_id, "spans": sent})
+    note(
+        f"sent {counted(sent, 'span')} of run {recording.run_id} to {host_of(url)}, "
+        f"trace {trace_id}"
+    )

@@ -1,4 +1,4 @@
-"""What Ctrl-C does, and the signals that mean the same."""
+"""Ctrl-C, and the signals that are handled like it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _stops: list[Callable[[int, object], None]] = []
 
 
 def terminate(number: int, frame: object) -> None:
-    """Take a signal as Ctrl-C, also where Ctrl-C itself is ignored."""
+    """Handle a signal like Ctrl-C, even where Ctrl-C itself is ignored."""
     _signals.append(number)
     _interrupt(number, frame)
 
@@ -56,13 +56,13 @@ def code() -> int:
 
 
 def began(run_id: str) -> None:
-    """Note that this process drives a run: Ctrl-C speaks of it."""
+    """Register a run that this process drives: Ctrl-C cancels it."""
     _runs.append(run_id)
 
 
 @contextlib.contextmanager
 def asking() -> Generator[None]:
-    """While somebody is asked nothing is driven: Ctrl-C takes back the question."""
+    """While a question is open no run is driven: Ctrl-C withdraws the question."""
     asked = _runs[:]
     _runs.clear()
     try:
@@ -74,7 +74,7 @@ def asking() -> Generator[None]:
 @contextlib.contextmanager
 def interruptible() -> Generator[None]:
     """
-    Have an interrupt end a command that blocks its event loop, as to read a line.
+    Let an interrupt end a command that blocks its event loop to read a line.
 
     By itself, asyncio only notes it for when the reading is over.
     """
@@ -88,7 +88,7 @@ def interruptible() -> Generator[None]:
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
     """
-    Run the coroutine of a command that drives no run.
+    Run the coroutine of a command that does not drive runs.
 
     Raises:
         KeyboardInterrupt: It was interrupted.
@@ -122,7 +122,7 @@ def drive(work: Coroutine[Any, Any, _T], command: str) -> _T:
 def _caught() -> Generator[None]:
     """Handle SIGINT here. asyncio replaces no handler but Python's own."""
     before = signal.getsignal(signal.SIGINT)
-    if before == signal.SIG_IGN:  # As for what a script runs in the background.
+    if before == signal.SIG_IGN:  # Background jobs of a script ignore it.
         yield
         return
     signal.signal(signal.SIGINT, _interrupt)

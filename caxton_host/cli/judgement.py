@@ -1,4 +1,4 @@
-"""What grants say of a call, for people and as a document."""
+"""Verdicts of grants on calls, printed for people."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.calls import JSON
 from ..core.text.toml_text import value_text
+from .context import check_known
 from .output import plain, say
-from .tools import check_known
 
 if TYPE_CHECKING:
     from ..config import Agent, Config
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def agent_of(config: Config, name: str) -> Agent:
     """
-    Return the agent called *name*.
+    Return the agent *name* of the configuration.
 
     Raises:
-        NotFoundError: The configuration has none.
+        NotFoundError: It does not exist.
     """
     otherwise = f"no agent {name!r} in the configuration"
     check_known(name, config.agents, otherwise, "caxton agent list")
@@ -27,17 +27,17 @@ def agent_of(config: Config, name: str) -> Agent:
 
 
 def told_astray(told: Mapping[str, Any], lost: str | None) -> Mapping[str, Any]:
-    """Return *told* with why no grant helps the call, if that is known, for a grant."""
+    """Return *told* with *lost* as the remedy: why no grant would allow the call."""
     if lost is None or told["verdict"] != "not_granted":
         return told
     hint = told["remedy"] or ""
-    # Comments alone are no grant that would be pasted in vain.
+    # Comments only: a pasted grant would have no effect.
     lines = [f"# {lost}", *(hint.splitlines() if hint.startswith("#") else ())]
     return {**told, "remedy": "\n".join(lines)}
 
 
 def tell_verdict(told: Mapping[str, Any]) -> None:
-    """Print what a document says of a call: by which rule, and whose word it wants."""
+    """Print the verdict of a document: its rule, its approvers, and each rule."""
     say(f"verdict   {plain(told['verdict'])}, rule {plain(told['rule']) or 'none'}")
     for one in told["asks"]:
         who = plain(" or ".join(one["by"])) or "anybody"
@@ -66,7 +66,7 @@ def _why(refusal: Mapping[str, Any]) -> str:
 
 
 def tell_remedy(text: str | None) -> None:
-    """Print what would allow the call, if anything would."""
+    """Print the change that would allow the call, if there is one."""
     if text:
         say("what would allow it:")
         say(text)

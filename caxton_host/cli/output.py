@@ -1,8 +1,7 @@
-"""
-What is printed, and how: data on stdout, words for people on stderr.
+"""What is printed, and the exit codes: data on stdout, the rest on stderr.
 
-Nothing that came from outside can steer a terminal: what is not printable is shown
-as an escape, and in JSON it stands as one, with the same value.
+Nothing from outside can control a terminal: what is not printable is shown as an
+escape, and in JSON it is written as one, with the same value.
 """
 
 from __future__ import annotations
@@ -21,6 +20,16 @@ from functools import partial
 import click
 
 from ..core.calls import JSON
+from ..errors import (
+    CaxtonError,
+    ForbiddenError,
+    LogBrokenError,
+    NondeterminismError,
+    ServerUnavailable,
+    StoreError,
+    Suspend,
+    UsageError,
+)
 from ..lib.logs import Behind, Lines, Style, fields_of
 
 #: Seconds after which a person wonders whether anything happens.
@@ -68,7 +77,7 @@ def _harmless(char: str) -> bool:
 
 def clipped(text: str, width: int) -> str:
     """
-    Return *text*, or the beginning of it, in that many characters.
+    Return *text*, cut to that many characters.
 
     >>> clipped("weather", 7), clipped("whether", 6)
     ('weather', 'whe...')
@@ -140,7 +149,7 @@ class Notes(logging.Handler):
 @contextlib.contextmanager
 def logged(style: Style | None, level: str) -> Generator[None]:
     """
-    Log otherwise than by `Notes`, within.
+    Replace `Notes` as the log handler, within.
 
     Args:
         style: How; ``None``: as notes.
@@ -232,7 +241,7 @@ def patience(doing: str) -> Generator[Doing]:
 
 @contextlib.contextmanager
 def progress(doing: str) -> Generator[Callable[[int, int], None]]:
-    """Give what is told how much is done, of how much; a terminal shows it."""
+    """Return a callback for the progress: done, total. A terminal shows it."""
     if not sys.stderr.isatty():
         yield _untold
         return
@@ -282,3 +291,44 @@ def _wait(doing: Doing, done: threading.Event) -> None:
         task = progress.add_task(plain(doing.text), total=None)
         while not done.wait(_LOOK):
             progress.update(task, description=plain(doing.text))
+
+
+FAILED, USAGE, SUSPENDED, DIVERGED, AUDIT, UNAVAILABLE = range(1, 7)
+
+#: The first that fits counts, so a kind stands before what it is a kind of.
+_KINDS: tuple[tuple[type[CaxtonError], int, str], ...] = (
+    (UsageError, USAGE, "correct what is named, or see caxton --help"),
+    (ForbiddenError, USAGE, "use a token that may"),
+    (Suspend, SUSPENDED, "caxton runs show @last"),
+    (NondeterminismError, DIVERGED, "run the module that was recorded"),
+    (
+        LogBrokenError,
+        AUDIT,
+        "caxton audit verify; restore the database from a copy: docs/how-to/restore.md",
+    ),
+    (StoreError, FAILED, "see that the database's disk has room; caxton db status"),
+    (ServerUnavailable, UNAVAILABLE, "caxton server list"),
+    (CaxtonError, FAILED, "try again; caxton doctor shows what this machine lacks"),
+)
+
+
+def exit_code(error: CaxtonError) -> int:
+    """
+    Return the exit code that stands for *error*.
+
+    >>> exit_code(UsageError("no such file")), exit_code(CaxtonError("broken"))
+    (2, 1)
+    """
+    return next(code for kind, code, _ in _KINDS if isinstance(error, kind))
+
+
+def remedy(error: CaxtonError) -> str:
+    """
+    Return what the reader can do about *error*.
+
+    >>> remedy(CaxtonError("it rains", fix="take an umbrella"))
+    'take an umbrella'
+    """
+    if error.fix:
+        return error.fix
+    return next(fix for kind, _, fix in _KINDS if isinstance(error, kind))

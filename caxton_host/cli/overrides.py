@@ -1,24 +1,24 @@
-"""Servers and grants that a command line adds, for one run."""
+"""Servers, grants and variables that a command line adds to a run."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
-import click
-
+from ..core.calls import JSON
 from ..core.grants.grants import Grant, Rule
 from ..core.names import is_server_name, nearest
-from ..core.text.patterns import Pattern
+from ..core.text.globs import Pattern
+from ..core.text.redact import MIN_LENGTH
+from ..core.text.templates import texts
 from ..core.tools.servers import ServerConfig, Transport
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import UsageError
-from . import completion
+from ..ports import RunScope
 from .output import note
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+Variables: TypeAlias = "dict[str, JSON]"
+
 _ADDRESS = re.compile(r"(sse\+)?(https?://[^\s/?#].*)")
 
 
@@ -52,7 +54,7 @@ class Overrides:
         return tapped(replace(config, servers=servers), self.wire_log)
 
     def added_to(self, grant: Grant, config: Config) -> Grant:
-        """Return *grant* with these rules; what they name is warned of if unknown."""
+        """Return *grant* with these rules; warn about unknown servers in them."""
         check_text("--allow", self.allow)
         first = len(grant.allow) + 1
         try:
@@ -66,58 +68,14 @@ class Overrides:
         return replace(grant, allow=(*grant.allow, *extra))
 
     def options(self) -> str:
-        """Return the same as it is typed, but for the log of the wire."""
+        """Return the options as typed, without ``--wire-log``."""
         given = [("--server", text) for text in self.servers]
         given += [("--allow", text) for text in self.allow]
         return " ".join(f"{option} {shlex.quote(text)}" for option, text in given)
 
 
-def overrides(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--server``, ``--allow``, ``--wire-log``, as one argument ``given``."""
-
-    def gathered(
-        *args: object,
-        servers: tuple[str, ...],
-        allow: tuple[str, ...],
-        wire_log: str | None,
-        **rest: object,
-    ) -> object:
-        given = Overrides(servers=servers, allow=allow, wire_log=wire_log)
-        return function(*args, given=given, **rest)
-
-    server = click.option(
-        "--server",
-        "servers",
-        metavar="NAME=CMD|URL",
-        multiple=True,
-        help="A tool server for this run only.",
-    )
-    allow = click.option(
-        "--allow",
-        metavar="SERVER/TOOL",
-        multiple=True,
-        shell_complete=completion.tools,
-        help="A grant for this run only.",
-    )
-    return server(allow(wire_log(update_wrapper(gathered, function))))
-
-
-def wire_log(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--wire-log``, for `tapped`."""
-    option = click.option(
-        "--wire-log",
-        "wire_log",
-        metavar="[FILE]",
-        is_flag=False,
-        flag_value="-",
-        help="Append each message to and from tool servers, redacted, to FILE; without "
-        "one, as the last option, to stderr.",
-    )
-    return update_wrapper(option(function), function)
-
-
 def tapped(config: Config, to: str | None) -> Config:
-    """Return *config* with the messages of every server told *to* a file."""
+    """Return *config* with the messages of every server logged to a file."""
     if to is None:
         return config
     check_text("--wire-log", [to])
@@ -136,7 +94,7 @@ def tapped(config: Config, to: str | None) -> Config:
 
 
 def check_text(option: str, values: Sequence[str]) -> None:
-    """Refuse what the shell passed on and no event can hold."""
+    """Refuse text that no event can hold."""
     for value in values:
         try:
             value.encode()
@@ -189,3 +147,88 @@ def parse_server(spec: str) -> ServerConfig:
         transport: Transport = "sse" if found[1] else "http"
         return ServerConfig(name=name, url=found[2], transport=transport)
     return ServerConfig(name=name, command=words)
+
+
+def variables_of(
+    config: Config, variables: Sequence[str]
+) -> tuple[Variables, Variables]:
+    """
+    Return the variables of a run, and the private ones among them.
+
+    Raises:
+        UsageError: A variable is unknown, or a required one is missing.
+    """
+    from ..config.model import run_variables
+
+    given, private = run_variables(config, _given(config, variables))
+    _warn_of_short(private)
+    return given, private
+
+
+def private_of(config: Config, variables: Sequence[str]) -> Variables:
+    """
+    Return the private variables of a run that has begun.
+
+    Raises:
+        UsageError: One of *variables* is not private: those are recorded.
+    """
+    from ..config.model import private_variables
+
+    private = private_variables(config, _given(config, variables))
+    _warn_of_short(private)
+    return private
+
+
+def _warn_of_short(private: Variables) -> None:
+    for key, value in private.items():
+        if any(len(text.encode()) < MIN_LENGTH for text in texts(value)):
+            note(
+                f"warning: {key} is shorter than {MIN_LENGTH} bytes, so it is not "
+                "looked for in what servers answer"
+            )
+
+
+def by_hand(config: Config, variables: Sequence[str]) -> RunScope:
+    """
+    Return the scope of a command without a run: given variables and defaults.
+
+    Raises:
+        UsageError: A variable is unknown.
+    """
+    defaults = {
+        key: variable.default
+        for key, variable in config.context.items()
+        if variable.default is not None
+    }
+    return RunScope(
+        run_id="by-hand",
+        agent="by-hand",
+        context={**defaults, **_given(config, variables)},
+        private={key for key, one in config.context.items() if one.private},
+    )
+
+
+def _given(config: Config, variables: Sequence[str]) -> Variables:
+    from ..config.model import known_variables
+
+    given = typed(variables)
+    known_variables(config, given)
+    return given
+
+
+def typed(variables: Sequence[str]) -> Variables:
+    """
+    Return variables as they are typed.
+
+    Raises:
+        UsageError: One is no ``KEY=VALUE``.
+    """
+    check_text("--var", variables)
+    given: Variables = {}
+    for item in variables:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            # The value may be a secret, so it is not shown.
+            raise UsageError("--var takes KEY=VALUE", fix="write --var k=v")
+        given[key] = value
+    return given

@@ -1,4 +1,4 @@
-"""What ``KEY=VALUE`` on a command line means, by the schema of a tool."""
+"""``SERVER/TOOL`` and ``KEY=VALUE`` on a command line, read by the schema of a tool."""
 
 from __future__ import annotations
 
@@ -24,6 +24,14 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
 }
 
 
+def split(tool: str) -> tuple[str, str]:
+    """Return the two parts of ``SERVER/TOOL``."""
+    server, slash, name = tool.partition("/")
+    if not slash:
+        raise UsageError(f"{tool!r} is not SERVER/TOOL", fix="caxton tool list")
+    return server, name
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
     """
@@ -40,7 +48,7 @@ class Words:
     @classmethod
     def read(cls, words: Sequence[str]) -> Words:
         """
-        Return what *words* say, whatever the tool is.
+        Parse *words* without a schema.
 
         Raises:
             UsageError: A word is no parameter.
@@ -67,10 +75,10 @@ class Words:
 
     def params(self, schema: Mapping[str, JSON]) -> dict[str, JSON]:
         """
-        Return the parameters that are meant; a map is sent as it is.
+        Return the parameters by a schema; a map is sent as it is.
 
-        A text is read as what the schema wants: it stays one even if it looks like a
-        number. Where the schema says nothing it is JSON if it reads as JSON, else text.
+        A text is read by the type in the schema: a string stays one even if it looks
+        like a number. Without a type it is JSON if it parses as JSON, else text.
 
         Raises:
             UsageError: One is not of its type, unknown, or missing.
@@ -133,7 +141,7 @@ def _example(key: str, kind: str) -> str:
 
 def types_of(part: JSON, root: Mapping[str, JSON]) -> list[str]:
     """
-    Return the types that a part of a schema allows; none if it does not say.
+    Return the types that a part of a schema allows; empty without a type.
 
     >>> types_of({"anyOf": [{"type": "string"}, {"type": "null"}]}, {})
     ['string', 'null']

@@ -1,8 +1,11 @@
-"""``caxton replay``: a recorded run, executed again."""
+"""``caxton replay``: execute a recorded run again, or step through it."""
 
 from __future__ import annotations
 
+import math
 import os
+import sys
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,23 +13,37 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..core.log.events import LogWritten, ToolInvoked, event_document
+from ..core.log.runs import call_of
 from ..errors import UsageError
 from ..runs.modules import read_module
 from . import interrupt
-from .context import Frame, as_json, wait
-from .exits import AUDIT, DIVERGED, USAGE
-from .output import complain, counted, note, patience, say, show
-from .step import Stepper
+from .context import HostApi, as_json, wait
+from .output import (
+    AUDIT,
+    DIVERGED,
+    USAGE,
+    complain,
+    counted,
+    note,
+    patience,
+    plain,
+    say,
+    show,
+    to_json,
+)
+from .run_text import remark
 from .verdict import of_bundle, refuse, trusted
 
 if TYPE_CHECKING:
     from ..config import Config
     from ..core.log.bundle import Bundle
+    from ..core.log.events import Recorded
     from ..ports import Streams
     from ..runs.replay import Replayed
 
 
-#: Sections of the configuration that a replay uses.
+#: Sections of the configuration for a replay.
 _OF_REPLAY = ("sandbox", "telemetry")
 
 
@@ -46,7 +63,7 @@ class _Wanted:
     metavar="SEQ",
     help="Stop after that event.",
 )
-@click.option("--step", is_flag=True, help="Stop at each call, and wait for a word.")
+@click.option("--step", is_flag=True, help="Stop at each call and wait for a command.")
 @click.option(
     "--against",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -63,14 +80,14 @@ class _Wanted:
     "keys",
     multiple=True,
     metavar="PUBKEY",
-    help="Believe this public key of a bundle, and no other. Repeatable.",
+    help="Trust only this public key of a bundle. Repeatable.",
 )
 @as_json
 @click.pass_obj
 @click.pass_context
 def command(
     ctx: click.Context,
-    frame: Frame,
+    host: HostApi,
     run: str | None,
     until: int | None,
     step: bool,
@@ -80,18 +97,18 @@ def command(
     as_json: bool,
 ) -> None:
     """
-    Execute RUN again over its own log, touching nothing.
+    Execute RUN again over its log without side effects.
 
     No tool server is started or called, and no credential is read. The replay stops
-    at the first difference and names the event, the place in it, and both values.
-    Another module, with --against, may burn other fuel and write other log lines.
+    at the first difference and prints the event, the place in it, and both values.
+    Another module, with --against, may use other fuel and write other log lines.
 
-    Where the log keeps a digest of an answer, by record = "hash", the replay ends at
-    that call: what is behind it can be verified, and not executed.
+    If the log has only the digest of an answer (record = "hash"), the replay ends at
+    that call: what follows can be verified, but not executed.
 
     \b
-    Exit codes: 0 identical; 2 no such run, erased, or not to be replayed to its end;
-      4 diverged; 5 a bundle that is broken, or signed by nobody who is believed.
+    Exit codes: 0 identical; 2 no such run, erased, or it cannot be replayed to its
+      end; 4 diverged; 5 the bundle is broken, or not signed by a trusted key.
 
     \b
     Examples:
@@ -110,9 +127,9 @@ def command(
     wanted = _Wanted(run=run or "", until=until, step=step, against=against)
     with interrupt.interruptible() if step else nullcontext():
         if bundle is None:
-            found = wait(_replay(frame, wanted))
-        elif believed := _believed(frame, bundle, keys):
-            found = wait(_replay_bundle(frame, believed, wanted))
+            found = wait(_replay(host, wanted))
+        elif believed := _believed(host, bundle, keys):
+            found = wait(_replay_bundle(host, believed, wanted))
         else:
             ctx.exit(AUDIT)
     if as_json:
@@ -122,7 +139,7 @@ def command(
     if found.divergence:
         complain(
             f"diverged at {found.divergence}",
-            frame.named(f"compare it with caxton events list {found.run_id}"),
+            host.named(f"compare it with caxton events list {found.run_id}"),
         )
         ctx.exit(DIVERGED)
     if found.not_kept:
@@ -139,37 +156,29 @@ def _tell(found: Replayed) -> None:
         note("it has no end yet: a host drives it, or died; this is what it did so far")
 
 
-async def _replay(frame: Frame, wanted: _Wanted) -> Replayed:
-    from ..app.bootstrap import open_store
-
-    if frame.there is not None:
-        from ..config import Config
-
-        async with frame.there.log() as log:
-            run_id = await log.find_run(wanted.run)
-            return await _execute(frame, Config(store_url=""), run_id, log, wanted)
-    config = frame.look(*_OF_REPLAY)
-    async with open_store(config, write=False) as store:
+async def _replay(host: HostApi, wanted: _Wanted) -> Replayed:
+    config = host.settings(*_OF_REPLAY)
+    async with host.history() as store:
         run_id = await store.find_run(wanted.run)
-        return await _execute(frame, config, run_id, store, wanted)
+        return await _execute(host, config, run_id, store, wanted)
 
 
-async def _replay_bundle(frame: Frame, bundle: Bundle, wanted: _Wanted) -> Replayed:
+async def _replay_bundle(host: HostApi, bundle: Bundle, wanted: _Wanted) -> Replayed:
     from ..store.bundle_store import BundleStore
 
     store = BundleStore(bundle)
     return await _execute(
-        frame, frame.look(*_OF_REPLAY), bundle.header.run, store, wanted
+        host, host.look(*_OF_REPLAY), bundle.header.run, store, wanted
     )
 
 
-def _believed(frame: Frame, path: Path, keys: tuple[str, ...]) -> Bundle | None:
+def _believed(host: HostApi, path: Path, keys: tuple[str, ...]) -> Bundle | None:
     """
-    Return a bundle, if a believed key signed it, or tell why not.
+    Return a bundle if a trusted key signed it; otherwise report why not.
 
-    Nothing of it is interpreted before that.
+    Nothing in it is interpreted before that.
     """
-    bundle, found = of_bundle(path, trusted(frame, keys))
+    bundle, found = of_bundle(path, trusted(host, keys))
     if bundle is None or found.verdict != "intact":
         refuse(found, bundled=True)
         return None
@@ -177,7 +186,7 @@ def _believed(frame: Frame, path: Path, keys: tuple[str, ...]) -> Bundle | None:
 
 
 async def _execute(
-    frame: Frame, config: Config, run_id: str, store: Streams, wanted: _Wanted
+    host: HostApi, config: Config, run_id: str, store: Streams, wanted: _Wanted
 ) -> Replayed:
     from ..app.bootstrap import open_sandbox
     from ..runs.recording import Recording
@@ -195,9 +204,9 @@ async def _execute(
         telemetry = observe(config.telemetry_endpoint, os.environ)
         stack.callback(telemetry.close)
         sandbox = await stack.enter_async_context(
-            open_sandbox(frame.paths(), config.places)
+            open_sandbox(host.paths(), config.places)
         )
-        # Nothing may move on the terminal while a person types.
+        # No spinner on the terminal while a person types.
         with nullcontext() if pause else patience("replaying"):
             return await replay(
                 run_id,
@@ -206,3 +215,106 @@ async def _execute(
                 telemetry=telemetry,
                 options=Options(until=wanted.until, against=module, pause=pause),
             )
+
+
+HELP = """\
+next [N]   go on to the next call, or N calls on; an empty line does the same
+continue   go on to the end
+event      print the recorded events of this call, one JSON document a line
+log        print the log lines so far
+quit       stop here; the end of the input does the same
+help       this; n, c, e, l, q and h will do"""
+
+_COMMANDS = ("next", "continue", "event", "log", "quit", "help")
+_MAX_LINE = 4096
+_MAX_DIGITS = 10
+
+
+class Stepper:
+    """
+    Stops a replay at its calls, and executes typed commands.
+
+    Args:
+        history: The events of the run, behind those that it inherited.
+    """
+
+    def __init__(self, history: Sequence[Recorded]) -> None:
+        self._history = history
+        self._lines = {
+            e.event.n: e.event for e in history if isinstance(e.event, LogWritten)
+        }
+        self._next: float = 1
+
+    async def pause(self, number: int, lines: int) -> None:
+        """
+        Show call *number*, and return to continue the replay.
+
+        Args:
+            number: The call; it has its answer.
+
+            lines: How many log lines were written so far.
+
+        Raises:
+            Halt: It is to stop here.
+        """
+        from ..runs.replay import Halt
+
+        if number < self._next:
+            return
+        events = [e for e in self._history if call_of(e) == number]
+        for recorded in events:
+            _show(number, recorded)
+        while True:
+            word, *more = _typed()
+            if word == "next" and (count := _count(more)):
+                self._next = number + count
+                return
+            if word == "continue":
+                self._next = math.inf
+                return
+            if word == "quit":
+                raise Halt
+            if word == "event":
+                for recorded in events:
+                    click.echo(to_json(event_document(recorded)))
+            elif word == "log":
+                self._log(lines)
+            else:
+                say(HELP)
+
+    def _log(self, lines: int) -> None:
+        for n in range(1, lines + 1):
+            if line := self._lines.get(n):
+                say(f"{line.level}: {plain(line.text)}")
+        if not lines:
+            note("no log line so far")
+
+
+def _show(number: int, recorded: Recorded) -> None:
+    if isinstance(recorded.event, ToolInvoked):
+        say(f"call {number} (event {recorded.seq})  {remark(recorded)}")
+    else:
+        say(f"  event {recorded.seq}  {recorded.type}  {remark(recorded)}")
+
+
+def _typed() -> list[str]:
+    """Return the typed command, in full, and its arguments."""
+    if sys.stdin.isatty():
+        click.echo("(step) ", nl=False, err=True)
+    line = sys.stdin.buffer.readline(_MAX_LINE)
+    if not line:
+        return ["quit"]
+    word, *more = line.decode(errors="replace").split() or ["next"]
+    for command in _COMMANDS:
+        if command.startswith(word):
+            return [command, *more]
+    note(f"no such command: {plain(word)}")
+    return ["help"]
+
+
+def _count(words: Sequence[str]) -> int:
+    """Return the number of calls to continue, or 0 if it is not a number."""
+    if not words:
+        return 1
+    text = words[0]
+    return int(text) if text.isdecimal() and len(text) < _MAX_DIGITS else 0

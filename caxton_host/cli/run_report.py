@@ -1,28 +1,32 @@
-"""How a run went, told where it was driven: what happened, the output, what to do."""
+"""The report of a run: what happened, the output, and the next commands."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
-from ..core.calls import JSON
 from ..core.grants.approvals import VERDICTS, Asked, Verdict
-from ..core.grants.grants import Grant
-from ..core.log.events import ApprovalRequested, RunSuspended, ToolProgress
-from ..core.log.summary import RunSummary, call_list, summarise
+from ..core.log.events import ApprovalRequested, RunStarted, RunSuspended, ToolProgress
+from ..core.log.runs import RunSummary, call_list, summarise
 from ..errors import RestoredError
-from .context import Frame
-from .exits import FAILED, SUSPENDED
-from .output import clipped, complain, note, plain, say, show, to_json
+from .context import HostApi
+from .output import (
+    FAILED,
+    SUSPENDED,
+    clipped,
+    complain,
+    note,
+    plain,
+    say,
+    show,
+    to_json,
+)
 from .overrides import Overrides
-from .run_outcome import failure, report
-from .show import told
+from .run_text import failure, report, told
 
 if TYPE_CHECKING:
-    from ..config import Config
+    from ..core.analysis.checking import Known
     from ..runs.recording import Recording
 
 
@@ -30,91 +34,93 @@ _WIDTH, _SHORT = 200, 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class RunReport:
     """
-    Tells how runs went.
+    Prints how a run went.
 
     Attributes:
+        host: Drives the run.
+
         given: What the command line added; a command that goes on needs it again.
 
-        quiet: Only the output.
+        quiet: Print only the output.
 
-        as_json: Only the document of the run.
+        as_json: Print only the document of the run.
 
-        private: Variables that only servers get to see.
+        is_configured: Whether the agent of a name has a table in ``caxton.toml``.
 
-        restored: A run goes on although its log is a copy.
+        servers: Returns every server that a grant of a run could name.
+
+        known: Returns what servers offer, as far as it is known.
     """
 
-    frame: Frame
-    config: Config
+    host: HostApi
     given: Overrides
     quiet: bool
     as_json: bool
-    private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
-    restored: bool = False
+    is_configured: Callable[[str], bool] = field(default=lambda _: True)
+    servers: Callable[[RunStarted], Collection[str]] = field(
+        default=lambda started: started.servers
+    )
+    known: Callable[[], Known] = dict
 
     @property
     def watch(self) -> Callable[[str, ToolProgress], None]:
-        """What tells of a call while it lasts."""
+        """The callback for the progress of calls."""
         from ..runs.executor import unwatched
 
-        return unwatched if self.quiet or self.as_json else progressed
-
-    def again(self) -> Config:
-        """Read the configuration again, with what the command line added."""
-        return self.given.servers_in(self.frame.load())
+        return unwatched if self.quiet or self.as_json else print_progress
 
     def ending(self, recording: Recording) -> int:
-        """Tell how a run went, and return the exit code that stands for it."""
+        """Print how a run went, and return its exit code."""
         run = summarise(recording.run_id, recording.own)
         if not self.quiet:
-            self._report(run, recording)
+            report(
+                run,
+                recording.own,
+                configured=self.is_configured(run.agent),
+                servers=self.servers(recording.started),
+                known=self.known,
+            )
         if self.as_json:
             show({**run.to_document(), "call_list": call_list(recording.own)})
         elif run.state == "completed" and run.output is not None:
             say(to_json(run.output))
         if run.state == "suspended":
             self.suspension(recording)
-        failure(run, recording.own, self.frame.named)
+        failure(run, recording.own, self.host.named)
         return code_of(run)
 
-    def _report(self, run: RunSummary, recording: Recording) -> None:
-        from ..app.tool_setup import server_names
-        from .offered import known
+    def recorded(self, recording: Recording) -> int:
+        """Print the state of a run that is not resumed, and return 0."""
+        run = summarise(recording.run_id, recording.own)
+        if self.as_json:
+            show(run.to_document())
+        note(f"recorded; run {recording.run_id} is {run.state}")
+        return 0
 
-        there = self.frame.there is not None
-        report(
-            run,
-            recording.own,
-            configured=there or run.agent in self.config.agents,
-            servers=recording.started.servers if there else server_names(self.config),
-            known=dict if there else partial(known, self.config, start=False),
-        )
-
-    def todays(self, name: str) -> Grant:
-        """Return what the operator grants an agent now."""
-        agent = self.config.agents.get(name)
-        return self.given.added_to(agent.grant if agent else Grant(), self.config)
+    def deciding(self, run_id: str, asked: Asked, verdict: Verdict) -> str:
+        """Return the command that decides about a call; see `deciding`."""
+        return deciding(self.host, run_id, asked, verdict, self.given)
 
     def resolving(self, run_id: str, seq: int | None, choice: str = "--retry") -> str:
         """Return the command that resolves a call; see `resolving`."""
-        return resolving(self.frame, run_id, seq, choice, self.given)
+        return resolving(self.host, run_id, seq, choice, self.given)
 
     def suspension(self, recording: Recording) -> None:
-        """Tell what a suspended run waits for, and the commands that end it."""
-        from ..lib.clock import SystemClock
+        """Print what a suspended run waits for, and the commands that end it."""
+        from ..lib.machine import SystemClock
         from ..runs.approvals import open_questions
 
         run_id, waiting = recording.run_id, recording.journal().in_doubt
         if recording.is_restored:
             error = RestoredError(run_id)
-            complain(str(error), self.frame.named(error.fix))
+            complain(str(error), self.host.named(error.fix))
             return
         if stopped(recording):
             complain(
                 f"run {run_id} is suspended, for its host was stopped",
-                f"{self.frame.command()} runs resume {run_id}",
+                f"{self.host.command()} runs resume {run_id}",
             )
             return
         if isinstance(recording.latest.event, RunSuspended) and not waiting:
@@ -124,7 +130,7 @@ class Told:
             call = doubt.invoked
             params = clipped(plain(to_json(call.params)), _WIDTH)
             note(f"in doubt: call {call.call} (event {doubt.seq}) {call.name} {params}")
-            note("  it was sent; whether it happened is unknown. One of these goes on:")
+            note("  it was sent; its outcome is unknown. One of these resumes the run:")
             for choice in ("--retry", "--result FILE", "--fail", "--abort"):
                 note(f"  {self.resolving(run_id, doubt.seq, choice)}")
         seq = waiting[0].seq if waiting else None
@@ -139,64 +145,63 @@ class Told:
             params = clipped(plain(to_json(call.params)), _WIDTH)
             note(f"waits for an approval: call {call.call} (event {asked.seq})")
             note(f"  {call.server}/{call.tool} {params}")
-            note(f"  {self.frame.command()} approval show {run_id} {asked.seq}")
+            note(f"  {self.host.command()} approval show {run_id} {asked.seq}")
             for verdict in VERDICTS:
-                note(f"  {deciding(self.frame, run_id, asked, verdict, self.given)}")
+                note(f"  {deciding(self.host, run_id, asked, verdict, self.given)}")
         complain(
             f"run {run_id} is suspended",
-            f"decide: {deciding(self.frame, run_id, waiting[0], 'approve', self.given)}"
+            f"decide: {deciding(self.host, run_id, waiting[0], 'approve', self.given)}"
             if waiting
-            else f"{self.frame.command()} runs resume {run_id}",
+            else f"{self.host.command()} runs resume {run_id}",
         )
 
 
 def stopped(recording: Recording) -> bool:
-    """Return whether a run waits for a host, and not for a person."""
+    """Return whether a run waits for a host rather than a person."""
     last = recording.latest.event
     return isinstance(last, RunSuspended) and last.reason == "host_stopped"
 
 
-def progressed(_run: str, event: ToolProgress) -> None:
-    """Print what is told of a call while it lasts."""
+def print_progress(_run: str, event: ToolProgress) -> None:
+    """Print the progress of a call."""
     note(f"call {event.call}: {clipped(told(event), _WIDTH)}")
 
 
 def resolving(
-    frame: Frame,
+    host: HostApi,
     run_id: str,
     seq: int | None,
     choice: str = "--retry",
     given: Overrides | None = None,
 ) -> str:
     """Return the command that resolves a call."""
-    words = [frame.command(), "runs resolve", run_id, str(seq), choice]
+    words = [host.command(), "runs resolve", run_id, str(seq), choice]
     words += ['--reason "..."', given.options() if given else ""]
     return " ".join(filter(None, words))
 
 
 def deciding(
-    frame: Frame,
+    host: HostApi,
     run_id: str,
     asked: Asked,
     verdict: Verdict,
     given: Overrides | None = None,
 ) -> str:
-    """Return the command that says a word about a call."""
-    words = [frame.command(), "approval", verdict, run_id, str(asked.seq)]
-    if frame.there is None:  # A host knows it by the token.
-        words += [f"--as {shlex.quote(str(role))}" for role in asked.requested.by[:1]]
+    """Return the command that approves or denies a call."""
+    words = [host.command(), "approval", verdict, run_id, str(asked.seq)]
+    words += host.role_options(asked.requested.by)
     words += ['--reason "..."', given.options() if given else ""]
     return " ".join(filter(None, words))
 
 
 def named(call: ApprovalRequested) -> str:
-    """Return a call that somebody is asked about, in a line."""
+    """Return a call that waits for approval, in a line."""
     params = clipped(plain(to_json(call.params)), _SHORT)
     return f"call {call.call}, {call.server}/{call.tool} {params}"
 
 
 def described(asked: Asked) -> list[str]:
-    """Return the lines that say what is asked: all that would be sent."""
+    """Return the lines that show a call for approval: all that would be sent."""
     call = asked.requested
     by = " or ".join(map(str, call.by)) or "anybody"
     return [

@@ -1,29 +1,43 @@
-"""``caxton runs``: what ran, and why its calls were decided as they were."""
+"""``caxton runs``: list, show and compare runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
+from ..core.calls import JSON
+from ..core.log.diff import Difference, Place, diff
 from ..core.log.events import RunErased
-from ..core.log.runs import RESTORED
-from ..core.log.summary import RunSummary, call_list, summarise
-from ..core.names import nearest, run_of, stream_of
-from ..errors import RestoredError, UsageError
-from ..runs.run_summaries import BROKEN, summary_of
-from . import cancel, diff, explain, fork, resolve, resume, simulate_crash
-from .context import Frame, as_json, wait
+from ..core.log.runs import RESTORED, RunSummary, call_list, summarise
+from ..core.names import run_of
+from ..errors import RestoredError
+from ..runs.recording import BROKEN
+from . import explain, run_control
+from .context import HostApi, as_json, wait
 from .events import history_of
-from .exits import AUDIT
-from .output import complain, counted, note, on_terminal, plain, say, show, table
-from .run_outcome import call_lines, error_lines
+from .output import (
+    AUDIT,
+    clipped,
+    complain,
+    counted,
+    note,
+    on_terminal,
+    plain,
+    say,
+    show,
+    table,
+    to_json,
+)
 from .run_report import deciding, resolving, stopped
-from .show import moment
+from .run_text import call_lines, error_lines, second
+
+if TYPE_CHECKING:
+    from ..core.log.diff import CallDifference, Diff
+
 
 _MOST = 10_000
-_TO_THE_SECOND = len("2026-01-31 23:59:59")
 _TIME_LENGTH = len("018bcfe5-6800")
 
 
@@ -40,13 +54,8 @@ def command() -> None:
     """
 
 
-command.add_command(resume.command)
-command.add_command(resolve.command)
-command.add_command(cancel.command)
-command.add_command(fork.command)
-command.add_command(diff.command)
-command.add_command(simulate_crash.command)
-command.add_command(explain.of_run)
+for one in (*run_control.COMMANDS, explain.of_run):
+    command.add_command(one)
 
 
 @command.command("list")
@@ -62,73 +71,55 @@ command.add_command(explain.of_run)
     default=20,
     show_default=True,
     type=click.IntRange(1, _MOST),
-    help="How many.",
+    help="The number of runs to show.",
 )
 @as_json
 @click.pass_obj
 @click.pass_context
 def list_(
     ctx: click.Context,
-    frame: Frame,
+    host: HostApi,
     agent: str | None,
     state: str | None,
     limit: int,
     as_json: bool,
 ) -> None:
     """
-    Show the newest runs first. One whose log is damaged is "broken".
+    List runs, newest first.
+
+    A run whose log is damaged is "broken".
 
     \b
-    Exit codes: 0 fine; 5 a run is broken.
+    Exit codes: 0 no run is broken; 5 a run is broken.
 
     \b
     Examples:
       caxton runs list --limit 5
       caxton runs list --agent weather --state failed --json
     """
-    found, known = wait(_list(frame, agent, state, limit))
+    page = host.runs(agent, state, limit)
+    found = page.runs
     if as_json:
         show([run.to_document() for run in found])
     else:
         _rows(found)
         if not found:
-            note(_none(frame, agent, some=bool(agent or state)))
+            note(page.nothing)
         if any(run.waits_for == RESTORED for run in found):
             note(
                 "the log was restored from a copy; to go on: "
-                f"{frame.command()} runs resume --restored RUN"
+                f"{host.command()} runs resume --restored RUN"
             )
-    if len(found) < known:
-        total = f"more than {limit}" if frame.there or known == _MOST else known
+    if len(found) < page.total:
+        total = page.total if page.is_all else f"more than {limit}"
         note(f"showing {len(found)} of {total} runs; -n NUMBER shows more")
     if broken := [run.run_id for run in found if run.state == BROKEN]:
         complain(
             f"run {broken[0]} is broken"
             + (f", and {len(broken) - 1} more" if broken[1:] else ""),
-            frame.named("caxton audit verify; restore the database from a copy"),
+            host.named("caxton audit verify; restore the database from a copy"),
         )
         ctx.exit(AUDIT)
-
-
-def _none(frame: Frame, agent: str | None, *, some: bool) -> str:
-    """Return what is told where nothing is found; *some*: not all were looked for."""
-    if frame.there:
-        return "no runs there that you may see"
-    if agent and agent not in (known := wait(_agents(frame))):
-        meant = nearest(agent, sorted(known))
-        return f"no agent {agent!r} is known" + (
-            f"; did you mean {meant}?" * bool(meant)
-        )
-    return "no such runs" if some else "no runs yet; caxton demo makes one"
-
-
-async def _agents(frame: Frame) -> set[str]:
-    """Return the agents that ran, and those of the configuration if it can be read."""
-    async with frame.log() as store:
-        known = {row.agent for row in await store.runs(limit=_MOST)}
-    with suppress(UsageError):
-        known |= frame.look("agents").agents.keys()
-    return known
 
 
 def _rows(found: Sequence[RunSummary]) -> None:
@@ -142,7 +133,7 @@ def _rows(found: Sequence[RunSummary]) -> None:
                 _state(run),
                 run.calls.get("total", ""),
                 run.calls.get("denied", ""),
-                moment(run.started_at)[:_TO_THE_SECOND],
+                second(run.started_at),
                 round(run.duration_ms),
             )
             for name, run in zip(
@@ -160,7 +151,7 @@ def _state(run: RunSummary) -> str:
 
 def shortened(names: Sequence[str]) -> list[str]:
     """
-    Return the beginnings of run ids that tell them apart, the time in each.
+    Return the shortest distinct prefixes of run ids, with the time in each.
 
     >>> shortened(["018bcfe5-6800-7000-8000-0", "018bcfe5-6800-7000-9000-0"])
     ['018bcfe5-6800-7000-8', '018bcfe5-6800-7000-9']
@@ -171,36 +162,23 @@ def shortened(names: Sequence[str]) -> list[str]:
     return [name[:length] for name in names]
 
 
-async def _list(
-    frame: Frame, agent: str | None, state: str | None, limit: int
-) -> tuple[list[RunSummary], int]:
-    """Return the newest runs, and how many there are; of a host, if there are more."""
-    if frame.there is not None:
-        async with frame.there.log() as log:
-            found = await log.summaries(limit + 1, agent=agent, state=state)
-            return found[:limit], len(found)
-    async with frame.log() as store:
-        known = await store.runs(limit=_MOST, agent=agent, state=state)
-        return [await summary_of(store, row) for row in known[:limit]], len(known)
-
-
 @command.command("show")
 @click.argument("run")
 @as_json
 @click.pass_obj
-def show_(frame: Frame, run: str, as_json: bool) -> None:
+def show_(host: HostApi, run: str, as_json: bool) -> None:
     """
-    Show one run: its calls, its end, its output.
+    Show the calls, the end and the output of RUN.
 
     \b
     Examples:
       caxton runs show @last
       caxton runs show 0198 --json
     """
-    history = wait(history_of(frame, run))
+    history = wait(history_of(host, run))
     summary = summarise(run_of(history[0].stream), history)
     if summary.erased:
-        _show_erased(summary, wait(_erasure(frame, summary)), as_json=as_json)
+        _show_erased(summary, host.erasure(summary.run_id), as_json=as_json)
         return
     if as_json:
         show({**summary.to_document(), "call_list": call_list(history)})
@@ -209,8 +187,8 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
     say(f"agent   {summary.agent}  {summary.module_sha256[:12]}")
     say(f"actor   {summary.actor.get('kind')} {summary.actor.get('id')}")
     say(f"state   {_state(summary)}, {summary.duration_ms:.0f} ms")
-    if fork := summary.forked_from:
-        say(f"forked  from run {fork['run']} at event {fork['seq']}")
+    if run_control := summary.forked_from:
+        say(f"forked  from run {run_control['run']} at event {run_control['seq']}")
     for line in call_lines(history):
         say(f"  {line}")
     if summary.error:
@@ -219,19 +197,19 @@ def show_(frame: Frame, run: str, as_json: bool) -> None:
             say(f"        {line}")
     say(f"output  {plain(summary.output)}")
     if summary.state == "suspended":
-        for command in wait(_commands(frame, summary.run_id)):
+        for command in wait(_commands(host, summary.run_id)):
             note(f"to go on: {command}")
 
 
-async def _commands(frame: Frame, run_id: str) -> list[str]:
-    """Return what lets a suspended run go on."""
-    from ..lib.clock import SystemClock
+async def _commands(host: HostApi, run_id: str) -> list[str]:
+    """Return the commands that resume a suspended run."""
+    from ..lib.machine import SystemClock
     from ..runs.approvals import open_questions
     from ..runs.recording import Recording
 
-    async with frame.history() as store:
+    async with host.history() as store:
         recording = await Recording.load(run_id, store)
-    going_on = f"{frame.command()} runs resume {run_id}"
+    going_on = f"{host.command()} runs resume {run_id}"
     if recording.is_restored:
         note(str(RestoredError(run_id)))
         return [f"{going_on} --restored"]
@@ -239,17 +217,9 @@ async def _commands(frame: Frame, run_id: str) -> list[str]:
         return [going_on]
     asked = open_questions(recording, SystemClock().now())
     return [
-        *(resolving(frame, run_id, one.seq) for one in recording.journal().in_doubt),
-        *(deciding(frame, run_id, one, "approve") for one in asked),
+        *(resolving(host, run_id, one.seq) for one in recording.journal().in_doubt),
+        *(deciding(host, run_id, one, "approve") for one in asked),
     ] or [going_on]
-
-
-async def _erasure(frame: Frame, run: RunSummary) -> RunErased | None:
-    if frame.there is not None:
-        async with frame.there.log() as log:
-            return await log.erasure(run.run_id)
-    async with frame.log() as store:
-        return (await store.erased()).get(stream_of(run.run_id))
 
 
 def _show_erased(run: RunSummary, erased: RunErased | None, *, as_json: bool) -> None:
@@ -264,9 +234,93 @@ def _show_erased(run: RunSummary, erased: RunErased | None, *, as_json: bool) ->
         f"state   {run.state}, {run.duration_ms:.0f} ms, {counted(run.events, 'event')}"
     )
     if erased is None:
-        say("erased  by nobody who left a record: see caxton audit verify")
+        say("erased  without a record: see caxton audit verify")
         return
     who = f"{erased.actor.get('kind')} {erased.actor.get('id')}"
     say(f"erased  by {plain(who)}: {plain(erased.reason)}")
     if erased.bundle:
         say(f"bundle  {plain(erased.bundle['name'])}")
+
+
+_DIFFERENT = 1
+_WIDTH = 200
+
+
+@command.command("diff")
+@click.argument("a")
+@click.argument("b")
+@as_json
+@click.pass_obj
+@click.pass_context
+def diff_(ctx: click.Context, host: HostApi, a: str, b: str, as_json: bool) -> None:
+    """
+    Show how run B differs from run A.
+
+    Prints the first difference, then every call that differs. Calls are compared in
+    order, by name, tool, parameters and outcome; then the ends and the outputs. Times,
+    ids and fuel are ignored.
+
+    \b
+    Exit codes: 0 no difference; 1 they differ; 2 no such run.
+
+    \b
+    Examples:
+      caxton runs diff 0198 @last
+      caxton runs diff 0198c1 0198c2 --json
+    """
+    found = wait(_diff(host, a, b))
+    if as_json:
+        show(found.to_document())
+    else:
+        _tell_diff(found)
+    if not found.same:
+        ctx.exit(_DIFFERENT)
+
+
+async def _diff(host: HostApi, a: str, b: str) -> Diff:
+    from ..runs.recording import Recording
+
+    async with host.history() as store:
+        one, other = [
+            await Recording.load(await store.find_run(run), store) for run in (a, b)
+        ]
+    return diff(one.history, other.history)
+
+
+def _tell_diff(found: Diff) -> None:
+    note(f"a  run {found.a}")
+    note(f"b  run {found.b}")
+    if found.same:
+        say("same")
+        return
+    first = found.calls[0] if found.calls else None
+    where = f"call {first.call} {plain(first.name)}" if first else "the end"
+    one = (first.differences if first else found.end)[0]
+    say(f"first difference: {where}, {_line(one)}")
+    rows = [row for call in found.calls for row in _call_rows(call)]
+    rows += [("end", "", "", *_cells(one)) for one in found.end]
+    table(("call", "name", "events", "path", "a", "b"), rows)
+    note(f"calls that differ: {len(found.calls)}")
+
+
+def _call_rows(call: CallDifference) -> list[tuple[object, ...]]:
+    events = f"{_place(call.a)} / {_place(call.b)}"
+    return [(call.call, call.name, events, *_cells(one)) for one in call.differences]
+
+
+def _place(place: Place | None) -> str:
+    return str(place.seq) if place else "-"
+
+
+def _line(one: Difference) -> str:
+    path, a, b = _cells(one)
+    return f"{path}: {a} became {b}"
+
+
+def _cells(one: Difference) -> tuple[str, str, str]:
+    return plain(one.path), _value(one.a), _value(one.b)
+
+
+def _value(value: JSON) -> str:
+    text = to_json(value)
+    return clipped(text, _WIDTH) if on_terminal() else text

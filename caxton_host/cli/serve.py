@@ -1,4 +1,4 @@
-"""``caxton serve``: agents as MCP tools, and a control API."""
+"""``caxton serve``: agents as MCP tools, with a control API."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..config.quantities import duration
 from ..core.calls import JSON
 from ..errors import UsageError
 from ..lib.logs import Style
 from . import serve_token
-from .context import Frame, as_json, wait
+from .context import HostApi, as_json, wait
+from .options import Duration
 from .output import counted, logged, note, show
 
 if TYPE_CHECKING:
@@ -22,46 +22,40 @@ if TYPE_CHECKING:
     from ..config import Config
 
 
-#: Objects of which the garbage collector looks through the new ones.
+#: New objects between two garbage collections.
 _YOUNG = 10_000
-
-
-class _Seconds(click.ParamType[float]):
-    name = "duration"
-
-    def convert(
-        self, value: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        seconds = duration(value)
-        if seconds is None:
-            self.fail(f"{value!r} is no duration, like 30s or 5m", param, ctx)
-        return seconds
 
 
 @click.group("serve", invoke_without_command=True)
 @click.option(
     "--address",
-    "host",
+    "host",  # as --host of caxton, which is typed by mistake
     metavar="ADDRESS",
-    help="Where to listen; default 127.0.0.1.",
+    help="The address to listen on; default 127.0.0.1.",
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), help="Default 8080; 0: any that is free."
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="The port; default 8080. 0 chooses a free one.",
 )
-@click.option("--stdio", is_flag=True, help="Serve one client, over stdin and stdout.")
-@click.option("--mcp-only", is_flag=True, help="Without the control API.")
+@click.option("--stdio", is_flag=True, help="Serve one client over stdin and stdout.")
+@click.option("--mcp-only", is_flag=True, help="Do not serve the control API.")
 @click.option(
     "--allow-unauthenticated",
     is_flag=True,
-    help="Whoever has no token is the user of this machine; on loopback only.",
+    help="Treat unauthenticated callers as the local user; on loopback only.",
 )
-@click.option("--drain", type=_Seconds(), help="What runs get in the end, like 30s.")
-@click.option("--tls-cert", metavar="FILE", help="PEM: the certificate, for HTTPS.")
-@click.option("--tls-key", metavar="FILE", help="PEM: its key.")
+@click.option(
+    "--drain",
+    type=Duration(zero=True),
+    help="How long to wait for runs at shutdown, like 30s.",
+)
+@click.option("--tls-cert", metavar="FILE", help="The certificate for HTTPS, in PEM.")
+@click.option("--tls-key", metavar="FILE", help="The key of the certificate, in PEM.")
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="How lines of the log look on stderr; default text.",
+    help="The format of log lines on stderr; default text.",
 )
 @as_json
 @click.pass_context
@@ -79,12 +73,13 @@ def command(
     as_json: bool,
 ) -> None:
     """
-    Serve agents as MCP tools at /mcp, a control API at /api/v1, and a page at /ui.
+    Serve agents as MCP tools, with a control API.
 
-    Runs go on in the background, and those that another host left are taken over.
-    SIGTERM or Ctrl-C lets nobody in any more, gives runs their time, and suspends the
-    rest for the next host; a second one ends at once. SIGHUP reads the configuration
-    again. What stands under [serve] holds where no option says otherwise.
+    MCP is at /mcp, the control API at /api/v1, and a page for people at /ui. Runs
+    continue in the background, and those that another host left are taken over.
+    SIGTERM or Ctrl-C stops accepting requests, drains runs, and suspends the rest
+    for the next host; a second one ends at once. SIGHUP reloads the configuration.
+    Options override [serve] in caxton.toml.
 
     \b
     Exit codes: 0 stopped; 2 usage or configuration; 130 or 143 a signal before
@@ -112,10 +107,10 @@ def command(
     told: dict[str, Any] = {
         key: value for key, value in given.items() if value is not None
     }
-    frame: Frame = ctx.obj
+    api: HostApi = ctx.obj
 
     def load() -> Config:
-        config = frame.load()
+        config = api.load()
         return replace(config, serve=replace(config.serve, **told))
 
     if stdio:
@@ -124,22 +119,22 @@ def command(
                 "over stdio there is no address, and stdout is for the client",
                 fix="caxton serve --stdio",
             )
-        _stdio(frame, load)
+        _stdio(api, load)
     else:
-        _http(frame, load, tls_cert, tls_key, as_json=as_json)
+        _http(api, load, tls_cert, tls_key, as_json=as_json)
 
 
 command.add_command(serve_token.command)
 
 
-def _stdio(frame: Frame, load: Callable[[], Config]) -> None:
+def _stdio(host: HostApi, load: Callable[[], Config]) -> None:
     from ..app.serve_app import serve_stdio
 
-    wait(serve_stdio(load(), frame.paths(), load=load))
+    wait(serve_stdio(load(), host.paths(), load=load))
 
 
 def _http(
-    frame: Frame,
+    host: HostApi,
     load: Callable[[], Config],
     chain: str | None,
     key: str | None,
@@ -150,8 +145,8 @@ def _http(
     from ..web.edge.listen import Certificate
 
     def up(it: Serving, url: str) -> None:
-        # What is there now stays. What comes is looked through often, and briefly:
-        # the thresholds of a short command hold all calls up for 30 ms.
+        # Objects of the start stay. Collect new ones often and briefly: the
+        # thresholds of a short command would pause all calls for 30 ms.
         gc.freeze()
         gc.set_threshold(_YOUNG, 20, 100)
         if as_json:
@@ -163,7 +158,7 @@ def _http(
     left = wait(
         serve_http(
             config,
-            frame.paths(),
+            host.paths(),
             load=load,
             web=Web(
                 told=up,
@@ -213,7 +208,7 @@ def _tell(it: Serving, url: str) -> None:
 
 
 def _none(config: Config) -> str:
-    """Return why there is no agent at ``/mcp``."""
+    """Return the reason why ``/mcp`` has no agent."""
     if any(agent.expose.mcp for agent in config.agents.values()):
         return "no agent that can be run; see above"
     if config.agents:

@@ -1,4 +1,4 @@
-"""``caxton serve token``: who may call a host that is served."""
+"""``caxton serve token``: create, list and revoke tokens of a host."""
 
 from __future__ import annotations
 
@@ -14,20 +14,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..config.quantities import duration
+from ..config.fields import parse_duration
 from ..core.calls import JSON
-from ..core.grants.principals import SCOPES, Principal, Scope
+from ..core.grants.principals import (
+    PREFIX,
+    SCOPES,
+    Principal,
+    Scope,
+    Token,
+    is_agent_pattern,
+)
 from ..core.names import nearest
 from ..core.text.redact import Redactor
-from ..core.tokens import PREFIX, Token, is_agent_pattern
 from ..errors import NotFoundError, UsageError
-from ..lib.clock import SystemClock
+from ..lib.machine import SystemClock
 from ..ports import TokenRow
 from . import completion
-from .context import SIGNED, Frame, as_json, wait
+from .context import SIGNED, HostApi, as_json, wait
 from .output import note, say, show, table
 from .overrides import check_text
-from .show import moment
+from .run_text import second
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -36,16 +42,15 @@ if TYPE_CHECKING:
 _LONGEST_NAME = 64
 _MOST_YEARS = 100
 _YEAR = 365 * 86400.0
-_TO_THE_SECOND = len("2026-01-31 23:59:59")
 
 
 @click.group("token")
 def command() -> None:
     """
-    Make, list and revoke tokens for those who call this host.
+    Create, list and revoke tokens for callers of this host.
 
-    A token is shown once. The event store has a digest of it, so hosts that share a
-    store share tokens, and whoever reads the store has none.
+    A token is shown once. The event store keeps only its digest: hosts that share a
+    store share tokens, and a reader of the store cannot recover one.
 
     \b
     Examples:
@@ -65,7 +70,7 @@ class _Lifetime(click.ParamType[float]):
     ) -> float:
         if value == "never":
             return math.inf
-        seconds = duration(value)
+        seconds = parse_duration(value)
         if not seconds:
             self.fail(f"{value!r} is not like 12h, 30d or never", param, ctx)
         if seconds > _MOST_YEARS * _YEAR:
@@ -74,14 +79,14 @@ class _Lifetime(click.ParamType[float]):
 
 
 @command.command("create")
-@click.option("--name", default="", help="For people; shown in lists.")
+@click.option("--name", default="", help="A name for people; shown in lists.")
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
     required=True,
     type=click.Choice([*SCOPES]),
-    help="What it is good for. Repeatable.",
+    help="What the token allows. Repeatable.",
 )
 @click.option(
     "--agent",
@@ -89,32 +94,31 @@ class _Lifetime(click.ParamType[float]):
     multiple=True,
     default=["*"],
     metavar="PATTERN",
-    help="With which agents, like bank-*; default: all. Repeatable.",
+    help="Agents it may use, like bank-*; default all. Repeatable.",
 )
 @click.option(
     "--role",
     "roles",
     multiple=True,
-    help="In which it approves calls; see approve in [[agents.NAME.allow]]. "
-    "Repeatable.",
+    help="A role in which it approves calls. Repeatable.",
 )
 @click.option(
     "--expires",
     type=_Lifetime(),
     default="90d",
     show_default=True,
-    help="How long it is good, or never.",
+    help="How long it is valid, or never.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write it to a new file that only you can read, instead of stdout.",
+    help="Write it to a new private file instead of stdout.",
 )
 @as_json
 @click.pass_obj
 def create(
-    frame: Frame,
+    host: HostApi,
     name: str,
     scopes: tuple[Scope, ...],
     agents: tuple[str, ...],
@@ -124,19 +128,21 @@ def create(
     as_json: bool,
 ) -> None:
     """
-    Make a token, and print it: this once, and nothing else on stdout.
+    Create a token, and print it once.
+
+    Nothing else is printed on stdout.
 
     \b
     Scopes:
       run     start agents; see, cancel, resume and fork the runs that it started
-      read    see the runs of everybody, and their events
+      read    see all runs and their events
       decide  approve and deny calls, and resolve those in doubt
-      admin   all of it; servers, tools, checkpoints and the configuration too
+      admin   all of these; servers, tools, checkpoints and the configuration too
 
-    That it was made, by whom and for what, is an event; its secret is in none.
+    An event records who created the token and for what; no event has its secret.
 
     \b
-    Exit codes: 0 made; 2 usage or configuration.
+    Exit codes: 0 created; 2 usage or configuration.
 
     \b
     Examples:
@@ -150,11 +156,11 @@ def create(
             "the name is too long, or has characters that cannot be shown",
             fix=f"choose one of at most {_LONGEST_NAME} letters",
         )
-    if output is None and sys.stdout is None:  # click would print nothing, and go on.
+    if output is None and sys.stdout is None:  # click would print nothing.
         raise UsageError("stdout is closed", fix="write it to a file with -o FILE")
-    # Names of agents and roles are compared with what agents there are.
+    # Names of agents and roles are checked against the configuration.
     named = ("agents",) if roles or agents != ("*",) else ()
-    config = frame.look(*SIGNED, *named, guarded=bool(name))
+    config = host.look(*SIGNED, *named, guarded=bool(name))
     _check_agents(agents, config)
     _check_roles(roles, scopes, config)
     token = Token.new(secrets.token_bytes)
@@ -170,32 +176,32 @@ def create(
         expires_at=None if expires == math.inf else now + int(expires * 1e6),
     )
     with _kept(output, token.text):
-        wait(_add(frame, config, row))
+        wait(_add(host, config, row))
     if as_json and output:
         show(_document(row, now))
         return
     if as_json:
-        with _undone(frame, row):
+        with _undone(host, row):
             show({**_document(row, now), "token": token.text})
         return
-    until = f"until {_moment(row.expires_at)}" if row.expires_at else "for ever"
+    until = f"until {second(row.expires_at)}" if row.expires_at else "for ever"
     note(f"token {row.id}: {', '.join(scopes)} with {', '.join(agents)}, {until}")
     if output:
         note(f"written to {output}, which only you can read")
     else:
         note("it is shown this once; keep it where nobody else can read it")
-        with _undone(frame, row):
+        with _undone(host, row):
             say(token.text)
 
 
 @contextlib.contextmanager
 def _kept(output: Path | None, text: str) -> Generator[None]:
-    """Write the token to a file that was not there before, unless it is not made."""
+    """Write the token to a new file; delete it if the token is not created."""
     if output is None:
         yield
         return
     try:
-        # Links are not followed: with O_EXCL the name itself must be free.
+        # O_EXCL also refuses symbolic links.
         handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise UsageError(
@@ -211,12 +217,12 @@ def _kept(output: Path | None, text: str) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def _undone(frame: Frame, row: TokenRow) -> Generator[None]:
+def _undone(host: HostApi, row: TokenRow) -> Generator[None]:
     """Revoke a token if it cannot be printed."""
     try:
         yield
     except BaseException as exc:
-        wait(_revoke(frame, row.id, SystemClock().now()))
+        wait(_revoke(host, row.id, SystemClock().now()))
         if not isinstance(exc, OSError):
             raise
         raise UsageError(
@@ -225,10 +231,10 @@ def _undone(frame: Frame, row: TokenRow) -> Generator[None]:
         ) from None
 
 
-async def _add(frame: Frame, config: Config, row: TokenRow) -> None:
+async def _add(host: HostApi, config: Config, row: TokenRow) -> None:
     from ..app.maintenance import keeping
 
-    async with keeping(config, frame.paths()) as keeper:
+    async with keeping(config, host.paths()) as keeper:
         await keeper.add_token(row)
 
 
@@ -260,7 +266,7 @@ def _check_roles(
     for role in roles:
         if role not in known:
             raise UsageError(
-                f"--role {role!r} is what no rule asks for",
+                f"--role {role!r} is in no rule",
                 fix=_meant(role, known, 'add approve = { by = ["ROLE"] } to a rule'),
             )
     if roles and not {"decide", "admin"}.intersection(scopes):
@@ -281,16 +287,16 @@ def _meant(word: str, known: Iterable[str], otherwise: str) -> str:
 @command.command("list")
 @as_json
 @click.pass_obj
-def list_(frame: Frame, as_json: bool) -> None:
+def list_(host: HostApi, as_json: bool) -> None:
     """
-    List all tokens of the event store, revoked ones too.
+    List all tokens of the event store, including revoked ones.
 
     \b
     Examples:
       caxton serve token list
       caxton serve token list --json
     """
-    rows, now = wait(_all(frame)), SystemClock().now()
+    rows, now = wait(_all(host)), SystemClock().now()
     if as_json:
         show([_document(row, now) for row in rows])
         return
@@ -303,7 +309,7 @@ def list_(frame: Frame, as_json: bool) -> None:
                 " ".join(row.scopes),
                 " ".join(row.agents),
                 " ".join(row.roles),
-                _moment(row.expires_at) if row.expires_at else "never",
+                second(row.expires_at) if row.expires_at else "never",
                 _state(row, now),
             )
             for row in rows
@@ -311,20 +317,20 @@ def list_(frame: Frame, as_json: bool) -> None:
     )
 
 
-async def _all(frame: Frame) -> list[TokenRow]:
-    async with frame.log() as store:
-        return await store.tokens()
+async def _all(host: HostApi) -> list[TokenRow]:
+    async with host.log() as store:
+        return await store.tokens.all()
 
 
 @command.command("revoke")
 @click.argument("token", metavar="ID|NAME", shell_complete=completion.tokens)
 @as_json
 @click.pass_obj
-def revoke(frame: Frame, token: str, as_json: bool) -> None:
+def revoke(host: HostApi, token: str, as_json: bool) -> None:
     """
-    Make a token good for nothing, from the next request on, for ever.
+    Revoke a token permanently, from the next request on.
 
-    What was begun with it goes on: see caxton runs cancel.
+    Runs that it started continue: see caxton runs cancel.
 
     \b
     Exit codes: 0 revoked; 2 no such token, or it was revoked before.
@@ -334,26 +340,26 @@ def revoke(frame: Frame, token: str, as_json: bool) -> None:
       caxton serve token revoke laptop
       caxton serve token revoke 0f3c2a915be04d77
     """
-    row = _named(token, wait(_all(frame)))
+    row = _named(token, wait(_all(host)))
     now = SystemClock().now()
-    wait(_revoke(frame, row.id, now))
+    wait(_revoke(host, row.id, now))
     if as_json:
         show(_document(replace(row, revoked_at=now), now))
     else:
         say(f"revoked token {row.id}{' ' * bool(row.name)}{row.name}")
 
 
-async def _revoke(frame: Frame, token_id: str, now: int) -> None:
+async def _revoke(host: HostApi, token_id: str, now: int) -> None:
     from ..app.maintenance import keeping
 
-    async with keeping(frame.look(), frame.paths()) as keeper:
+    async with keeping(host.look(), host.paths()) as keeper:
         await keeper.revoke_token(token_id, now)
 
 
 def _named(word: str, rows: list[TokenRow]) -> TokenRow:
     """Return the token that can still be revoked and has that id or name."""
     if word.startswith(PREFIX):
-        # Of a whole token no error is to show the secret.
+        # No error shows the secret of a whole token.
         word = word.removeprefix(PREFIX).partition("_")[0]
     meant = [row for row in rows if word in {row.id, row.name}]
     found = [row for row in meant if row.revoked_at is None]
@@ -396,7 +402,3 @@ def _state(row: TokenRow, now: int) -> str:
         return "revoked"
     is_over = row.expires_at is not None and row.expires_at <= now
     return "expired" if is_over else "good"
-
-
-def _moment(at: int) -> str:
-    return moment(at)[:_TO_THE_SECOND]

@@ -4,46 +4,35 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..core.calls import JSON
-from ..core.grants.documents import (
-    SERVERS_OFF,
-    SERVERS_ON,
-    server_document,
-    server_test_document,
-    tool_document,
-)
+from ..core.tools.servers import SERVERS_OFF, server_test_document
 from ..errors import NotFoundError, ServerUnavailable, UsageError
-from ..lib.clock import SystemClock
-from . import completion, variables
-from .context import Frame, as_json, wait
-from .login import login, logout
-from .logs import logs
-from .output import counted, note, patience, plain, say, show, table
-from .overrides import Overrides, tapped, wire_log
-from .remote_runs import refuse_options
-from .restart import restart
-from .server_probe import reached
-from .server_state import seen
-from .times import ago
-from .tools import Document, check_known, headline, of_server, tell_changed
-from .variables import by_hand
+from ..lib.machine import SystemClock
+from ..runs.cancellation import restart_document
+from . import completion
+from .context import HostApi, as_json, wait
+from .options import Duration, variable_option, wire_log
+from .output import FAILED, complain, counted, note, patience, plain, say, show, table
+from .overrides import check_text
+from .server_probe import check_server
+from .tool import Document, headline, print_tools, tell_changed
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..core.grants.tool_catalog import Offered
-    from ..core.tools.contexts import ServerResource
-    from ..ports import RunScope
-    from .host_option import There
+    from ..mcp.auth.login import Asked
+    from ..mcp.auth.tokens import Login, TokenFile
 
 
-#: Columns of a list, and where they stand in a document.
+#: Columns of the list, and their keys in the document.
 _STATE = {
     "state": "state",
     "protocol": "protocol",
@@ -59,7 +48,7 @@ _OLDER = "sse+"
 @click.group("server")
 def command() -> None:
     """
-    List, add, remove and test tool servers, and read what they log.
+    List, add, remove and test tool servers.
 
     Adding a server grants nothing: agents call what their grants name.
 
@@ -73,44 +62,24 @@ def command() -> None:
     """
 
 
-command.add_command(login)
-command.add_command(logout)
-command.add_command(logs)
-command.add_command(of_server)
-command.add_command(restart)
-
-
-def check(config: Config, name: str) -> None:
-    """Complain if no server is called *name*, or all are off."""
-    if not config.mcp:
-        raise NotFoundError(SERVERS_OFF, fix=SERVERS_ON)
-    otherwise = f"no server {name!r} in the configuration"
-    check_known(name, config.servers, otherwise, "caxton server list")
-
-
 @command.command("list")
 @as_json
 @click.pass_obj
-def list_(frame: Frame, as_json: bool) -> None:
+def list_(host: HostApi, as_json: bool) -> None:
     """
-    Show the servers of the configuration, without starting any.
+    List the configured servers without starting any.
 
-    How a server did is what the log knows of it: state, protocol, median of the newest
-    calls, restarts, breaker, and how many lists of tools there were. If a host that
-    has it is up, that is how it is now. Else it is how it was, and the last column
-    says how long ago. A server that no host was ever connected to has dashes.
+    State, protocol, median latency of the newest calls, restarts, breaker and the
+    number of tool lists come from the log. If a host that uses the server is up, they
+    are current; otherwise the last column says how old they are. A server that no host
+    ever connected to has dashes.
 
     \b
     Examples:
       caxton server list
       caxton server list --json
     """
-    is_off = False
-    if frame.there is not None:
-        servers = wait(_there(frame.there))
-    else:
-        config = frame.load()
-        servers, is_off = _here(config), not config.mcp
+    servers, is_off = host.servers()
     if as_json:
         show([{**server} for server in servers])
         return
@@ -131,51 +100,50 @@ def list_(frame: Frame, as_json: bool) -> None:
     if is_off:
         note(SERVERS_OFF)
     elif not servers:
-        note(frame.named("no servers; caxton server add NAME -- COMMAND adds one"))
-
-
-def _here(config: Config) -> Sequence[Mapping[str, JSON]]:
-    from ..config import describe
-
-    described = describe(config)["servers"]
-    assert isinstance(described, dict)  # noqa: S101 -- a table
-    known = seen(config)
-    return [
-        server_document(name, server) | known[name].document()
-        for name, server in sorted(described.items())
-    ]
-
-
-async def _there(there: There) -> Sequence[Mapping[str, JSON]]:
-    from ..remote.documents import mappings
-
-    async with there.reach() as remote:
-        return mappings(await remote.get("/servers"), "servers")
+        note(host.named("no servers; caxton server add NAME -- COMMAND adds one"))
 
 
 def _known_of(live: JSON, as_of: JSON) -> str:
-    """Return when what is known of a server was so."""
+    """Return the age of what is known about a server."""
     if live:
         return "now"
     if not isinstance(as_of, int):
         return "-"
-    return ago((SystemClock().now() - as_of) / 1e6)
+    return _ago((SystemClock().now() - as_of) / 1e6)
+
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+def _ago(seconds: float) -> str:
+    """
+    Return how long ago something was, roughly.
+
+    >>> _ago(7300), _ago(59.9), _ago(-1)
+    ('2 h ago', '59 s ago', '0 s ago')
+    """
+    unit, length = next((u for u in _UNITS if seconds >= u[1]), _UNITS[-1])
+    return f"{max(int(seconds / length), 0)} {unit} ago"
 
 
 @command.command("add", context_settings={"ignore_unknown_options": True})
 @click.argument("name")
 @click.option(
-    "--env", "env", metavar="KEY=VALUE", multiple=True, help="For the server."
+    "--env",
+    "env",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="An environment variable of the server. Repeatable.",
 )
 @click.option(
     "--url",
-    help="A remote server, instead of a command; sse+URL if it speaks SSE alone.",
+    help="A remote server instead of a command; sse+URL for SSE.",
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] [COMMAND]...")
 @as_json
 @click.pass_obj
 def add(
-    frame: Frame,
+    host: HostApi,
     name: str,
     env: tuple[str, ...],
     url: str | None,
@@ -183,7 +151,9 @@ def add(
     as_json: bool,
 ) -> None:
     """
-    Add the server NAME to caxton.toml. The command stands after --.
+    Add the server NAME to caxton.toml.
+
+    Write the command after --.
 
     \b
     Examples:
@@ -191,7 +161,7 @@ def add(
       caxton server add crm --env 'TOKEN=${env:CRM_TOKEN}' -- crm-server
       caxton server add old --url sse+https://tools.example/sse
     """
-    from ..config import add_server
+    from ..config.edit import add_server
 
     if bool(url) == bool(words):
         raise UsageError(
@@ -205,7 +175,7 @@ def add(
             # The value may be a secret, so it is not shown.
             raise UsageError("--env takes KEY=VALUE", fix="write --env KEY=VALUE")
         pairs[key] = value
-    path = frame.load().path or Path("caxton.toml")
+    path = host.load().path or Path("caxton.toml")
     older = url is not None and url.startswith(_OLDER)
     add_server(
         path,
@@ -221,14 +191,14 @@ def add(
         return
     say(f"added {name} to {path.name}")
     hint = f"it grants nothing yet; caxton server test {name} shows its tools"
-    note(frame.named(hint))
+    note(host.named(hint))
 
 
 @command.command("remove")
 @click.argument("name", shell_complete=completion.servers)
 @as_json
 @click.pass_obj
-def remove(frame: Frame, name: str, as_json: bool) -> None:
+def remove(host: HostApi, name: str, as_json: bool) -> None:
     """
     Remove the server NAME from caxton.toml.
 
@@ -236,9 +206,9 @@ def remove(frame: Frame, name: str, as_json: bool) -> None:
     Examples:
       caxton server remove time
     """
-    from ..config import remove_server
+    from ..config.edit import remove_server
 
-    path = frame.load().path
+    path = host.load().path
     if path is None:
         raise NotFoundError("there is no configuration file", fix="caxton init")
     remove_server(path, name, environ=os.environ)
@@ -259,12 +229,12 @@ def _change(change: str, name: str, path: Path) -> dict[str, JSON]:
 
 @command.command("test")
 @click.argument("name", shell_complete=completion.servers)
-@variables.option
+@variable_option
 @wire_log
 @as_json
 @click.pass_obj
 def test(
-    frame: Frame,
+    host: HostApi,
     name: str,
     variables: tuple[str, ...],
     wire_log: str | None,
@@ -273,8 +243,8 @@ def test(
     """
     Start the server NAME, list its tools, and stop it.
 
-    If runs are to have its resources, read those as well, and warn of each that
-    cannot be read. --var says what a run would know.
+    Resources that runs get are read too, with a warning for each that cannot be read.
+    --var sets the variables of a run.
 
     \b
     Exit codes: 0 it answers; 2 there is no such server; 6 it does not answer.
@@ -287,13 +257,7 @@ def test(
     started = time.monotonic()
     with patience(f"starting {name}"):
         try:
-            if frame.there is not None:
-                refuse_options(Overrides(wire_log=wire_log), var=variables)
-                facts, tools = wait(_tested_there(frame.there, name))
-            else:
-                config = frame.load()
-                check(config, name)
-                facts, tools = _tested(tapped(config, wire_log), name, variables)
+            facts, tools = host.test_server(name, variables, wire_log)
         except ServerUnavailable as exc:
             if as_json:
                 show(server_test_document(name, {}, [], [], problem=str(exc)))
@@ -320,42 +284,246 @@ def _tell_test(
             say(f"  {one['uri']}  {one['key']}, {counted(one['bytes'], 'byte')}")
 
 
-async def _tested_there(
-    there: There, name: str
-) -> tuple[Mapping[str, Any], Sequence[Document]]:
-    from ..remote.client import path
-    from ..remote.documents import mapping, mappings
+@command.command("tools")
+@click.argument("name", shell_complete=completion.servers)
+@variable_option
+@as_json
+@click.pass_obj
+def tools(host: HostApi, name: str, variables: tuple[str, ...], as_json: bool) -> None:
+    """
+    Start the server NAME and list its tools.
 
-    async with there.reach() as remote:
-        facts = mapping(await remote.post(path("servers", name, "test")))
-        if facts["problem"] is not None:
-            raise ServerUnavailable(
-                str(facts["problem"]),
-                fix=f"check the command or url of [servers.{name}] there",
-            )
-        return facts, mappings(await remote.get("/tools", server=name), "tools")
+    \b
+    Exit codes: 0 it answers; 2 there is no such server; 6 it does not answer.
 
-
-def _tested(
-    config: Config, name: str, variables: Sequence[str]
-) -> tuple[Mapping[str, Any], Sequence[Document]]:
-    offered, found = wait(_asked(config, name, by_hand(config, variables)))
-    facts = offered.servers[name]
-    names = [offer.tool for offer in offered.offers]
-    tools = [tool_document(offer, offered.accepted) for offer in offered.offers]
-    return server_test_document(name, facts, names, found), tools
+    \b
+    Examples:
+      caxton server tools time
+      caxton server tools time --json
+    """
+    print_tools(host.server_tools(name, variables), as_json=as_json)
 
 
-async def _asked(
-    config: Config, name: str, scope: RunScope
-) -> tuple[Offered, Sequence[ServerResource]]:
-    """Return what a server offers, and what a run with that *scope* would read."""
+@command.command("restart")
+@click.argument("name", shell_complete=completion.servers)
+@click.option(
+    "--only",
+    "host",  # as --host of caxton, which is typed by mistake
+    metavar="HOST",
+    help="Only this host; default all that share the log.",
+)
+@click.option("--reason", default="", help="The reason; recorded.")
+@as_json
+@click.pass_obj
+@click.pass_context
+def restart(
+    ctx: click.Context,
+    api: HostApi,
+    name: str,
+    host: str | None,
+    reason: str,
+    as_json: bool,
+) -> None:
+    """
+    Restart the server NAME on running hosts.
+
+    Calls in progress fail as if the server had died. A server that was given up is
+    tried again. A server with a url is reconnected.
+
+    \b
+    Exit codes: 0 all restarted it; 1 one could not; 2 there is no such server.
+
+    \b
+    Examples:
+      caxton server restart crm
+      caxton server restart crm --reason "new version installed" --json
+    """
+    check_text("--reason", [reason])
+    with patience("asking the hosts"):
+        answers = api.restart_server(name, host, reason)
+    if as_json:
+        show([restart_document(name, *answer) for answer in answers.items()])
+    else:
+        for one, answer in answers.items():
+            say(f"{one}: {plain(answer.text)}")
+    if not answers:
+        note("no host is up; the next one starts it when it is needed")
+    if any(answer.state == "failed" for answer in answers.values()):
+        see = (
+            f"check the command or url of [servers.{name}]; "
+            f"caxton server logs {name} shows what it said"
+        )
+        complain(f"{name} could not be started everywhere", see)
+        ctx.exit(FAILED)
+
+
+#: Seconds between two reads of a followed file.
+_PAUSE = 0.2
+
+
+@command.command("logs")
+@click.argument("name", shell_complete=completion.servers)
+@click.option(
+    "-n",
+    "--lines",
+    "number",
+    type=click.IntRange(0, 100_000),
+    default=100,
+    show_default=True,
+    help="The number of last lines to show.",
+)
+@click.option("-f", "--follow", is_flag=True, help="Wait for more until Ctrl-C.")
+@as_json
+@click.pass_obj
+def logs(host: HostApi, name: str, number: int, follow: bool, as_json: bool) -> None:
+    """
+    Show the redacted standard error of the server NAME.
+
+    Every host of this user writes to the same file, and so does caxton server test.
+    Lines that begin with -- are from the host.
+
+    \b
+    Examples:
+      caxton server logs demo
+      caxton server logs demo -n 20 --follow
+    """
+    from ..core.text.redact import Redactor
+    from ..mcp.transport.serverlog import LogFile, Tail
+
+    config = host.load()
+    check_server(config, name)
+    if config.servers[name].url is not None:
+        raise NotFoundError(
+            f"{name} is reached by its url, so what it writes is elsewhere",
+            fix=f"look where it runs; caxton server test {name} shows if it answers",
+        )
+    file = LogFile(host.paths().logs, name)
+    if not follow and not any(path.exists() for path in file.paths):
+        raise NotFoundError(
+            f"nothing of {name} is kept: it was not started yet",
+            fix=f"caxton server test {name} starts it",
+        )
+    # A value may have become a secret since it was written.
+    redact = Redactor(config.secrets)
+
+    def tell(lines: Iterable[str]) -> None:
+        shown = [redact.text(line) for line in lines]
+        if as_json:
+            show({"$type": "caxton.server-logs/v1", "server": name, "lines": [*shown]})
+        elif shown:
+            say("\n".join(shown))
+
+    with closing(Tail(file)) as tail:
+        tell(deque(tail.more(), maxlen=number))
+        # Ctrl-C is the normal end of following.
+        with suppress(KeyboardInterrupt):
+            while follow:
+                time.sleep(_PAUSE)
+                if lines := [*tail.more()]:
+                    tell(lines)
+
+
+@command.command("login")
+@click.argument("name")
+@click.option(
+    "--wait",
+    "seconds",
+    type=Duration(),
+    default="5m",
+    show_default=True,
+    help="How long to wait for the login.",
+)
+@as_json
+@click.pass_obj
+def login(host: HostApi, name: str, seconds: float, as_json: bool) -> None:
+    """
+    Log in at the server NAME with a browser.
+
+    Prints an address to open in a browser on this machine, and waits until the issuer
+    of the tokens sends the browser back. The tokens are stored for all runs, and
+    refreshed before they expire.
+
+    \b
+    Exit codes: 0 logged in; 2 the server takes no logins; 6 the login failed.
+
+    \b
+    Examples:
+      caxton server login crm
+      caxton server login crm --wait 15m
+    """
+    config = host.load()
+    check_server(config, name)
+    found = wait(_log_in(config, name, _file(config, name, host), seconds))
+    if as_json:
+        show(
+            {
+                "$type": "caxton.login/v1",
+                "server": name,
+                "issuer": found.issuer,
+                "scope": found.scope,
+                "refreshes": found.refresh_token is not None,
+                "expires": _moment(found.expires_at),
+            }
+        )
+        return
+    say(f"logged in at {plain(found.issuer)}; scope {plain(found.scope) or 'not said'}")
+    if found.refresh_token is None:
+        note(f"the login lasts until {_moment(found.expires_at) or 'it is taken back'}")
+
+
+async def _log_in(config: Config, name: str, file: TokenFile, seconds: float) -> Login:
+    from ..core.text.redact import Redactor
+    from ..mcp.auth.login import log_in
+    from ..mcp.auth.redirect import browser
+    from ..sandbox.confine import harden_host
+
+    harden_host()
     server = config.servers[name]
-    if server.resources is not None:
-        # The reason why one cannot be read is what is asked for here.
-        read = replace(server.resources, required=False)
-        servers = {**config.servers, name: replace(server, resources=read)}
-        config = replace(config, servers=servers)
-    async with reached(config, [name], scope) as asked:
-        offered = await asked.offered([name])
-        return offered, await asked.tools.resources([name], scope)
+    port = server.oauth.redirect_port if server.oauth else 0
+
+    def tell(asked: Asked) -> None:
+        note(f"{name} takes tokens of {plain(asked.issuer)}")
+        note(f"scope: {plain(asked.scope) or 'not named'}")
+        note("open this address in a browser on this machine:")
+        note(plain(asked.address))
+
+    async with browser(tell, wait=seconds, port=port) as person:
+        return await log_in(
+            server, person, file, redact=Redactor(config.secrets), proxy=config.proxy
+        )
+
+
+@command.command("logout")
+@click.argument("name")
+@as_json
+@click.pass_obj
+def logout(host: HostApi, name: str, as_json: bool) -> None:
+    """
+    Delete the tokens of the server NAME.
+
+    Running hosts drop them too. The issuer is not notified: the tokens may be valid
+    until they expire.
+
+    \b
+    Examples:
+      caxton server logout crm
+    """
+    config = host.load()
+    check_server(config, name)
+    forgotten = wait(_file(config, name, host).remove())
+    if as_json:
+        show({"$type": "caxton.logout/v1", "server": name, "forgotten": forgotten})
+    else:
+        say(f"{name}: {'forgotten' if forgotten else 'was not logged in'}")
+
+
+def _file(config: Config, name: str, host: HostApi) -> TokenFile:
+    from ..mcp.auth.tokens import TokenFile
+
+    return TokenFile(host.paths().tokens, config.servers[name])
+
+
+def _moment(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -1,37 +1,57 @@
-"""Servers for one command: without a host, a run or a record."""
+"""What servers offer: asked without a host or a run, or known from the log."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..core.calls import JSON
+from ..core.grants.tool_catalog import tool_document
+from ..core.log.events import Recorded
+from ..core.log.server_history import (
+    HOST,
+    LOOKED_AT,
+    OF_HOSTS,
+    OF_RUNS,
+    ServerRecord,
+    server_records,
+)
+from ..core.names import RUN
 from ..core.text.redact import MIN_LENGTH, Redactor
 from ..core.text.templates import texts
-from ..errors import CaxtonError
+from ..core.tools.servers import SERVERS_OFF, SERVERS_ON
+from ..core.tools.webhooks import SERVER as WEBHOOK
+from ..errors import CaxtonError, NotFoundError, UsageError
 from ..ports import RunScope
+from .context import check_known, wait
+from .output import note, patience
+from .overrides import by_hand
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..core.analysis.checking import Known
     from ..core.grants.tool_catalog import Offered
+    from ..core.tools.contexts import ServerResource
     from ..ports import Era, ToolClient
     from ..store.sql import SqlStore
 
 
 @dataclass(frozen=True, slots=True)
 class _Recalled:
-    """What a log remembers of servers. It is only read."""
+    """The protocol versions in a log, read-only."""
 
     store: SqlStore
 
     async def era(self, key: str) -> Era | None:
-        """Return what the server with that *key* spoke lately, if it was met."""
-        return await self.store.era(key)
+        """Return the last protocol of the server with that *key*, if known."""
+        return await self.store.server_protocols.era(key)
 
     async def learn_era(self, key: str, era: Era) -> None:
-        """Leave the log as it is: a command by hand records nothing."""
+        """Record nothing: this command has no run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +73,7 @@ class Reached:
         offered = await self.tools.offered(names)
         if self.store is None:
             return offered
-        return replace(offered, accepted=await self.store.accepted(names))
+        return replace(offered, accepted=await self.store.definitions.accepted(names))
 
 
 async def offers(
@@ -76,9 +96,9 @@ async def reached(
     config: Config, names: Collection[str], scope: RunScope, *, required: bool = True
 ) -> AsyncGenerator[Reached]:
     """
-    Bring up the servers called *names*, while the log is looked for.
+    Start the servers called *names*, and open the log meanwhile.
 
-    The *scope* is of no run, and fills in what servers want to know of one.
+    The *scope* stands for a run where servers use its variables.
     """
     from ..app.bootstrap import open_store
     from ..app.tool_setup import LateEras, open_tools
@@ -105,7 +125,7 @@ async def reached(
         )
         stack.callback(eras.settle, None)
         store: SqlStore | None = None
-        # What cannot be read is for other commands to complain of.
+        # A log that cannot be read is reported by other commands.
         with contextlib.suppress(CaxtonError):
             store = await stack.enter_async_context(open_store(config, write=False))
         eras.settle(_Recalled(store) if store else None)
@@ -113,7 +133,128 @@ async def reached(
 
 
 def _hidden(scope: RunScope) -> set[str]:
-    """Return the values that only servers get to see."""
+    """Return the private values of a scope."""
     private = [value for key, value in scope.context.items() if key in scope.private]
     found = {text for value in private for text in texts(value)}
     return {text for text in found if len(text.encode()) >= MIN_LENGTH}
+
+
+def known(config: Config, *, start: bool) -> Known:
+    """
+    Return what each server offers: tool to input schema; ``None`` if unknown.
+
+    Args:
+        config: Has the servers.
+
+        start: Ask them. Otherwise it is what was accepted when a run saw them first.
+    """
+    found: dict[str, dict[str, JSON] | None] = dict.fromkeys(config.servers)
+    with suppress(UsageError):  # There is no log yet.
+        wait(_accepted(config, found))
+    if start:
+        with patience("asking the servers"):
+            _ask(config, found)
+    if config.webhooks:
+        found[WEBHOOK] = {
+            name: {**hook.params} for name, hook in config.webhooks.items()
+        }
+    return found
+
+
+def tell_unasked(found: Mapping[str, object]) -> None:
+    """Print the servers whose tools are not known yet."""
+    if unasked := [name for name, tools in found.items() if tools is None]:
+        note(
+            f"not known yet, what these offer: {', '.join(sorted(unasked))}; "
+            "--start asks them"
+        )
+
+
+async def _accepted(config: Config, found: dict[str, dict[str, JSON] | None]) -> None:
+    from ..app.bootstrap import open_store
+    from ..lib.codec import decode_trusted
+
+    async with open_store(config, write=False) as store:
+        for (server, tool), digest in (
+            await store.definitions.accepted(config.servers)
+        ).items():
+            said = decode_trusted(await store.reader.blob(digest))
+            own = config.servers[server].options(tool).input_schema
+            tools = found[server] or {}
+            tools[tool] = said.get("inputSchema") if own is None else own
+            found[server] = tools
+
+
+def _ask(config: Config, found: dict[str, dict[str, JSON] | None]) -> None:
+    offered = wait(
+        offers(config, [*config.servers], by_hand(config, ()), required=False)
+    )
+    for name, said in offered.servers.items():
+        if said.get("version") is None:
+            note(f"warning: {name} does not answer")
+            continue
+        found[name] = {
+            offer.tool: offer.parameters
+            for offer in offered.offers
+            if offer.server == name
+        }
+
+
+def check_server(config: Config, name: str) -> None:
+    """Check that a server is called *name*, and that servers are on."""
+    if not config.mcp:
+        raise NotFoundError(SERVERS_OFF, fix=SERVERS_ON)
+    otherwise = f"no server {name!r} in the configuration"
+    check_known(name, config.servers, otherwise, "caxton server list")
+
+
+def history_of(config: Config) -> dict[str, ServerRecord]:
+    """Return how each server of *config* did, as far as the log knows."""
+    hosts: list[Recorded] = []
+    runs: list[Recorded] = []
+    up: list[str] = []
+    with contextlib.suppress(UsageError):  # There is no log yet.
+        hosts, runs, up = wait(_server_events(config))
+    return server_records(config.servers, hosts, runs, up)
+
+
+async def _server_events(
+    config: Config,
+) -> tuple[list[Recorded], list[Recorded], list[str]]:
+    """Return the newest events about servers, and the hosts that are up."""
+    from ..app.bootstrap import open_store
+
+    async with open_store(config, write=False) as store:
+        of_hosts = await store.reader.newest(HOST, OF_HOSTS, LOOKED_AT)
+        of_runs = await store.reader.newest(RUN, OF_RUNS, LOOKED_AT)
+        return of_hosts, of_runs, await store.leases.hosts()
+
+
+def tools_of(
+    config: Config,
+    servers: Collection[str],
+    variables: Sequence[str],
+    *,
+    required: bool = True,
+) -> list[Mapping[str, JSON]]:
+    """Return the tools of servers, which are started for it."""
+    asked = f"asking {', '.join(servers)}" if required else "asking the servers"
+    with patience(asked):
+        scope = by_hand(config, variables)
+        offered = wait(offers(config, servers, scope, required=required))
+    return [tool_document(offer, offered.accepted) for offer in offered.offers]
+
+
+async def tested(
+    config: Config, name: str, scope: RunScope
+) -> tuple[Offered, Sequence[ServerResource]]:
+    """Return what a server offers, and what a run with that *scope* would read."""
+    server = config.servers[name]
+    if server.resources is not None:
+        # Report resources that cannot be read instead of failing.
+        read = replace(server.resources, required=False)
+        servers = {**config.servers, name: replace(server, resources=read)}
+        config = replace(config, servers=servers)
+    async with reached(config, [name], scope) as asked:
+        offered = await asked.offered([name])
+        return offered, await asked.tools.resources([name], scope)

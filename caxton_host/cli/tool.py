@@ -1,28 +1,42 @@
-"""``caxton tool``: what servers offer, and a call by hand."""
+"""``caxton tool``: list, show, call and accept tools."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
 from ..core.calls import JSON, Completed
-from ..core.text.messages import summary
+from ..core.text.templates import summary
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import ToolError
-from . import accept, completion, variables
-from .context import Frame, as_json, wait
-from .exits import FAILED
-from .output import complain, patience, pour, show, to_json
-from .overrides import tapped, wire_log
-from .params import Words
-from .server_probe import reached
-from .tools import check_known, here, split, tell, there, tool_show
-from .variables import by_hand
+from ..runs.tool_pinning import unaccepted
+from . import completion
+from .context import HostApi, as_json, check_known, wait
+from .options import variable_option, wire_log
+from .output import (
+    FAILED,
+    complain,
+    note,
+    patience,
+    plain,
+    pour,
+    say,
+    show,
+    table,
+    to_json,
+)
+from .overrides import by_hand, tapped
+from .params import Words, split, types_of
+from .server_probe import offers, reached
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..core.grants.tool_catalog import Offer, Offered
+    from ..core.log.diff import Difference
     from ..ports import RunScope
+    from ..store.sql import SqlStore
 
 
 @click.group("tool")
@@ -39,57 +53,40 @@ def command() -> None:
     """
 
 
-command.add_command(accept.command)
-command.add_command(tool_show)
-
-
 @command.command("list")
 @click.option(
     "--server",
     shell_complete=completion.servers,
     help="Only the tools of this server.",
 )
-@variables.option
+@variable_option
 @as_json
 @click.pass_obj
 def list_(
-    frame: Frame, server: str | None, variables: tuple[str, ...], as_json: bool
+    host: HostApi, server: str | None, variables: tuple[str, ...], as_json: bool
 ) -> None:
     """
-    Show every tool of every configured server, starting them.
+    Start all configured servers and list their tools.
 
     \b
     Examples:
       caxton tool list
       caxton tool list --server time --json
     """
-    from ..app.tool_setup import server_names
-
-    if frame.there is not None:
-        tell(there(frame.there, server, variables), as_json=as_json)
-        return
-    config = frame.load()
-    names = server_names(config)
-    if server is not None:
-        check_known(
-            server, names, f"there is no server {server!r}", "caxton server list"
-        )
-        names = (server,)
-    found = here(config, names, variables, required=server is not None)
-    tell(found, as_json=as_json)
+    print_tools(host.tools(server, variables), as_json=as_json)
 
 
 @command.command("call")
 @click.argument("tool", metavar="SERVER/TOOL", shell_complete=completion.tools)
 @click.argument("params", nargs=-1, metavar="[JSON | KEY=VALUE...]")
-@variables.option
+@variable_option
 @wire_log
 @as_json
 @click.pass_obj
 @click.pass_context
 def call(
     ctx: click.Context,
-    frame: Frame,
+    host: HostApi,
     tool: str,
     params: tuple[str, ...],
     variables: tuple[str, ...],
@@ -97,10 +94,10 @@ def call(
     as_json: bool,
 ) -> None:
     """
-    Call a tool by hand, as the operator: without a grant and without a record.
+    Call a tool by hand, without grant or record.
 
-    A value of KEY=VALUE is read as the schema of the tool wants it: text stays text.
-    Where the schema does not say, it is JSON if it reads as JSON, and text otherwise.
+    The value of KEY=VALUE is read by the schema of the tool: text stays text. Without
+    a type in the schema it is JSON if it parses as JSON, and text otherwise.
 
     \b
     Exit codes: 0 the tool answered; 1 it failed; 2 no such tool; 6 its server is
@@ -115,7 +112,7 @@ def call(
 
     server, name = split(tool)
     words = Words.read(params)
-    config = tapped(frame.load(), wire_log)
+    config = tapped(host.load(), wire_log)
     names = server_names(config)
     check_known(server, names, f"there is no server {server!r}", "caxton server list")
     scope = by_hand(config, variables)
@@ -131,7 +128,7 @@ def call(
         show(_document(done))
     else:
         data = done.data if isinstance(done.data, dict) else {}
-        # Who looks at the data themselves needs no word about how much there is.
+        # A summary of the data is not printed instead of the data.
         untold = not done.message or (data and done.message == summary(name, data))
         pour(to_json(done.data) if untold else done.message)
     if done.is_error:
@@ -153,7 +150,7 @@ def _document(done: Completed, failed: ToolError | None = None) -> dict[str, JSO
 
 
 def _remedy(exc: ToolError, server: str, tool: str) -> str:
-    """Return what can be done about a call that failed."""
+    """Return the remedy for a failed call."""
     plain = server == WEBHOOK
     table = f"[webhooks.{tool}]" if plain else f"[servers.{server}]"
     if exc.fix:
@@ -189,3 +186,224 @@ async def _call(
                 idempotency_key="",
             )
         )
+
+
+#: The ``caxton.tool/v1`` document of a tool.
+Document: TypeAlias = Mapping[str, JSON]
+
+_HEADLINE = 80
+
+
+def headline(description: str) -> str:
+    """Return the first line of a description, cut."""
+    return description.strip().partition("\n")[0][:_HEADLINE]
+
+
+def tell_changed(tools: Iterable[Document]) -> None:
+    """Warn about each tool that is hidden because its definition has changed."""
+    for tool in tools:
+        if tool["on_change"] == "refuse" and tool["accepted"] is False:
+            note(f"warning: {unaccepted(str(tool['server']), str(tool['tool']))}")
+
+
+def print_tools(tools: Sequence[Document], *, as_json: bool) -> None:
+    """Print tools, one per line."""
+    tell_changed(tools)
+    if as_json:
+        show([{**tool} for tool in tools])
+        return
+    table(
+        ("tool", "exposed as", "effect", "description"),
+        (
+            (_name(t), t["exposed"], t["effect"], headline(str(t["description"])))
+            for t in tools
+        ),
+    )
+
+
+def _name(tool: Document) -> str:
+    return f"{tool['server']}/{tool['tool']}"
+
+
+def _page(tool: Document, *, as_json: bool) -> None:
+    """Print the page of a tool."""
+    tell_changed([tool])
+    if as_json:
+        show({**tool})
+        return
+    say(f"{_name(tool)}  {tool['effect']}, exposed as {tool['exposed']}")
+    if description := str(tool["description"]).strip():
+        say(description)
+    schema = tool["input_schema"]
+    rows = [*_parameters(schema if isinstance(schema, dict) else {})]
+    if rows:
+        table(("parameter", "type", "", "description"), rows)
+    say(f"definition {tool['definition_sha256']}")
+
+
+def _parameters(schema: Mapping[str, JSON]) -> list[tuple[str, str, str, str]]:
+    properties, required = schema.get("properties"), schema.get("required")
+    needed = required if isinstance(required, list) else []
+    rows: list[tuple[str, str, str, str]] = []
+    for name, part in (properties if isinstance(properties, dict) else {}).items():
+        told = part.get("description") if isinstance(part, dict) else None
+        rows.append(
+            (
+                name,
+                " or ".join(types_of(part, schema)) or "any",
+                "required" if name in needed else "",
+                headline(told) if isinstance(told, str) else "",
+            )
+        )
+    return rows
+
+
+@command.command("show")
+@click.argument("tool", metavar="SERVER/TOOL", shell_complete=completion.tools)
+@variable_option
+@as_json
+@click.pass_obj
+def show_(host: HostApi, tool: str, variables: tuple[str, ...], as_json: bool) -> None:
+    """
+    Show the description, parameters and effect of a tool.
+
+    \b
+    Exit codes: 0 it is there; 2 no such tool; 6 its server is unavailable.
+
+    \b
+    Examples:
+      caxton tool show time/get_current_time
+      caxton tool show crm/search --json
+    """
+    server, name = split(tool)
+    found = host.tools(server, variables)
+    known = {str(one["tool"]): one for one in found}
+    see = f"caxton tool list --server {server}"
+    check_known(name, known, f"{server} has no tool {name!r}", see)
+    _page(known[name], as_json=as_json)
+
+
+@command.command("accept")
+@click.argument("tool", metavar="SERVER/TOOL", shell_complete=completion.tools)
+@click.option("--dry-run", is_flag=True, help="Only show the changes.")
+@variable_option
+@as_json
+@click.pass_obj
+def accept(
+    host: HostApi, tool: str, dry_run: bool, variables: tuple[str, ...], as_json: bool
+) -> None:
+    """
+    Accept the changed definition of a tool.
+
+    Prints each field that differs: the accepted value, then the current one. New runs
+    see the new definition; runs in progress keep theirs. An event records who accepted
+    it.
+
+    \b
+    Exit codes: 0 accepted, or unchanged; 2 no such tool; 6 its server is
+    unavailable.
+
+    \b
+    Examples:
+      caxton tool accept crm/lookup --dry-run
+      caxton tool accept crm/lookup
+    """
+    server, name = split(tool)
+    with patience(f"asking {server}"):
+        work = _compare if dry_run else _accept
+        before, offer, found = wait(work(host, (server, name), variables))
+    state = _state(before, offer, dry_run=dry_run)
+    if as_json:
+        show(_acceptance(before, offer, state, found))
+        return
+    for one in found:
+        say(plain(one.path))
+        for sign, value in (("-", one.a), ("+", one.b)):
+            if value is not None:
+                say(f"  {sign} {plain(value)}")
+    note(f"{tool} is {_STATES[state]}")
+
+
+_STATES = {
+    "same": "what was accepted before",
+    "new": "accepted: no run had seen it",
+    "changed": "not accepted yet: without --dry-run, it will be",
+    "accepted": "accepted: runs that begin from now on see it",
+}
+
+
+def _state(before: str | None, offer: Offer, *, dry_run: bool) -> str:
+    if before == offer.definition_sha256:
+        return "same"
+    if dry_run:
+        return "changed"
+    return "accepted" if before else "new"
+
+
+def _acceptance(
+    before: str | None, offer: Offer, state: str, found: Sequence[Difference]
+) -> dict[str, JSON]:
+    return {
+        "$type": "caxton.acceptance/v1",
+        "server": offer.server,
+        "tool": offer.tool,
+        "state": state,
+        "before": before,
+        "definition_sha256": offer.definition_sha256,
+        "differences": [one.to_document() for one in found],
+    }
+
+
+async def _compare(
+    host: HostApi, target: tuple[str, str], variables: Sequence[str]
+) -> tuple[str | None, Offer, list[Difference]]:
+    """Return the accepted digest, the current tool, and the differences."""
+    config, server = host.load(), target[0]
+    see = "caxton server list"
+    check_known(server, config.servers, f"there is no server {server!r}", see)
+    async with reached(config, [server], by_hand(config, variables)) as asked:
+        offer = _offer(target, await asked.tools.offered([server]))
+        before, found = await _compared(asked.store, offer)
+    return before, offer, found
+
+
+async def _accept(
+    host: HostApi, target: tuple[str, str], variables: Sequence[str]
+) -> tuple[str | None, Offer, list[Difference]]:
+    """Accept a tool, and return the same as `_compare`."""
+    from ..app.maintenance import keeping
+
+    config, server = host.load(), target[0]
+    see = "caxton server list"
+    check_known(server, config.servers, f"there is no server {server!r}", see)
+    offered = await offers(config, [server], by_hand(config, variables))
+    offer = _offer(target, offered)
+    async with keeping(config, host.paths()) as keeper:
+        before, found = await _compared(keeper.store, offer)
+        if before != offer.definition_sha256:
+            await keeper.accept(*target, offer.definition)
+    return before, offer, found
+
+
+async def _compared(
+    store: SqlStore | None, offer: Offer
+) -> tuple[str | None, list[Difference]]:
+    from ..core.log.diff import changes
+    from ..lib.codec import decode_trusted
+
+    before: str | None = None
+    old: JSON = {}
+    if store is not None:
+        known = await store.definitions.accepted([offer.server])
+        before = known.get((offer.server, offer.tool))
+        old = decode_trusted(await store.reader.blob(before)) if before else {}
+    found = changes(old, decode_trusted(offer.definition))
+    return before, [one for one in found if one.a != one.b]
+
+
+def _offer(target: tuple[str, str], offered: Offered) -> Offer:
+    server, tool = target
+    known = {offer.tool: offer for offer in offered.offers}
+    see = f"caxton tool list --server {server}"
+    check_known(tool, known, f"{server} has no tool {tool!r}", see)
+    return known[tool]

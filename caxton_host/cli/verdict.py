@@ -1,4 +1,4 @@
-"""What a verification came to, in words and as a document; and whom it believes."""
+"""The result of a verification, as text and as a document; trusted keys."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from ..core.calls import JSON
 from ..core.log.checkpoint import fingerprint, parse_key
 from ..errors import BadBytes, UsageError
-from .context import Frame
+from .context import HostApi
 from .output import complain, counted, note, patience, say
 
 if TYPE_CHECKING:
-    from ..core.log.audit import Verdict
     from ..core.log.bundle import Bundle
+    from ..core.log.chain import Verdict
     from ..core.log.checkpoint import Note
     from ..lib.signing import Keyring
 
@@ -23,18 +23,18 @@ _NAMED = 5
 CHECKED = ("chain", "tree", "checkpoints")
 
 
-def keyring(frame: Frame) -> Keyring:
+def keyring(host: HostApi) -> Keyring:
     """Return the keys of this host."""
     from ..lib.signing import Keyring
 
-    return Keyring(frame.paths().state)
+    return Keyring(host.paths().state)
 
 
-def trusted(frame: Frame, keys: tuple[str, ...]) -> tuple[bytes, ...]:
-    """Return the public keys to believe: those given, or else the configured ones."""
+def trusted(host: HostApi, keys: tuple[str, ...]) -> tuple[bytes, ...]:
+    """Return the trusted public keys: those given, or else the configured ones."""
     if keys:
         return tuple(map(_parsed, keys))
-    return (*frame.look("audit").audit.trusted_keys, *keyring(frame).known())
+    return (*host.look("audit").audit.trusted_keys, *keyring(host).known())
 
 
 def _parsed(text: str) -> bytes:
@@ -50,8 +50,8 @@ def _parsed(text: str) -> bytes:
 def of_bundle(
     path: Path, known: tuple[bytes, ...], kept: Sequence[Note] = ()
 ) -> tuple[Bundle | None, Verdict]:
-    """Return the bundle in a file, if it is one, and what a check of it came to."""
-    from ..core.log.audit import Fault, Verdict
+    """Return the bundle in a file, if it is one, and its verdict."""
+    from ..core.log.chain import Fault, Verdict
     from ..store.bundle_store import check_bundle, read_bundle
 
     with patience("verifying"):
@@ -70,7 +70,7 @@ def audit_line(found: Verdict) -> str:
 
 
 def say_signed(found: Verdict) -> None:
-    """Tell what of it a believed key has signed."""
+    """Print what a trusted key has signed."""
     if found.erased:
         named = ", ".join(found.erased_runs[:_NAMED])
         more = len(found.erased_runs) - _NAMED
@@ -91,13 +91,13 @@ def say_signed(found: Verdict) -> None:
 
 
 def refuse(found: Verdict, *, bundled: bool) -> None:
-    """Tell why *found* is not intact, in a log or in a bundle."""
+    """Report why *found* is not intact, in a log or in a bundle."""
     if found.verdict == "broken":
         for fault in found.faults[1:]:
             note(f"also: {fault}")
         complain(
             str(found.faults[0]),
-            "ask who has the log for the bundle again, made with caxton audit export"
+            "ask the owner of the log for a new bundle: caxton audit export"
             if bundled
             else "restore the database from a copy, and see who may write it; if it is "
             "one that was restored, docs/how-to/restore.md",

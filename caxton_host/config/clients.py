@@ -1,5 +1,5 @@
 """
-The files in which other programs look for their servers of MCP.
+The configuration files of MCP clients.
 
 Only one entry is changed; what else a file says stays, in its order.
 """
@@ -27,11 +27,11 @@ class Client:
     A program that starts servers.
 
     Attributes:
-        title: What people call it.
+        title: Its name for people.
 
         key: Of the table of servers in its file.
 
-        typed: Its entries say of what type they are.
+        typed: Its entries have a ``type``.
 
         file: Where that is on Linux, from the home folder on, or ``None``: in the
             working folder.
@@ -51,7 +51,7 @@ class Client:
     def path(
         self, environ: Mapping[str, str], cwd: Path, platform: str = sys.platform
     ) -> Path:
-        """Return where its file is."""
+        """Return the path of its file."""
         if self.file is None:
             return cwd / self.here
         found = self.mac if platform == "darwin" and self.mac else self.file
@@ -74,7 +74,7 @@ CLIENTS: Mapping[str, Client] = {
 
 
 def entry(client: Client, name: str, command: Sequence[str]) -> dict[str, JSON]:
-    """Return a file of *client* that has one server: *command*."""
+    """Return a configuration of *client* with one server: *command*."""
     program, *arguments = command
     server: dict[str, JSON] = {"command": program, "args": [*arguments]}
     if client.typed:
@@ -84,14 +84,14 @@ def entry(client: Client, name: str, command: Sequence[str]) -> dict[str, JSON]:
 
 def installed(before: bytes | None, new: Mapping[str, JSON], *, force: bool) -> bytes:
     """
-    Return what a file is to hold.
+    Return the new content of a file.
 
     Args:
         before: What it holds, or ``None``: it is not there.
 
         new: What is to be in it.
 
-        force: Another server of that name may be replaced.
+        force: Replace another server of that name.
 
     Raises:
         UsageError: It is no file that can be changed without loss, or has another
@@ -101,7 +101,7 @@ def installed(before: bytes | None, new: Mapping[str, JSON], *, force: bool) -> 
     ((key, servers),) = new.items()
     known = tree.setdefault(key, {})
     if not isinstance(known, dict) or not isinstance(servers, dict):
-        raise _unusable(f"its {key} is no table")
+        raise _unusable(f"its {key} is not a table")
     for name, server in servers.items():
         if not force and known.get(name, server) != server:
             raise UsageError(
@@ -114,7 +114,7 @@ def installed(before: bytes | None, new: Mapping[str, JSON], *, force: bool) -> 
 
 def install(path: Path, new: Mapping[str, JSON], *, force: bool) -> Path | None:
     """
-    Change a file, and return where what it held is kept, if it held something else.
+    Change a file, and return its backup if its content changed.
 
     Raises:
         UsageError: See `installed`; or it cannot be read or written.
@@ -155,9 +155,9 @@ def _tree(data: bytes | None) -> dict[str, JSON]:
     try:
         tree = json.loads(data, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
-        raise _unusable("it is no JSON, or JSON with comments") from None
+        raise _unusable("it is not JSON, or it has comments") from None
     if not isinstance(tree, dict):
-        raise _unusable("it is no JSON object")
+        raise _unusable("it is not a JSON object")
     return cast("dict[str, JSON]", tree)
 
 
@@ -170,6 +170,6 @@ def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
 
 def _unusable(why: str) -> UsageError:
     return UsageError(
-        f"it stays as it is: {why}",
+        f"it was not changed: {why}",
         fix="correct it; or use --print, and add the entry by hand",
     )

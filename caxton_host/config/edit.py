@@ -1,5 +1,5 @@
 """
-Changes of ``caxton.toml`` that leave every other line as it was.
+Editor of ``caxton.toml`` that leaves all other lines unchanged.
 
 A server is added as text at the end, and removed line by line. The result is
 loaded before it replaces the file, in one step.
@@ -7,21 +7,20 @@ loaded before it replaces the file, in one step.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
+from io import StringIO
 from pathlib import Path
 
 from ..core.names import nearest
 from ..core.text.toml_text import key_text, quoted, value_text
 from ..errors import ConfigError, NotFoundError
 from .fields import PLAIN_HEADERS, table
-from .files import replace_file
-from .headers import header
+from .files import parse_toml, read_bytes, replace_file
+from .key_lines import Lines
 from .load import load_bytes
 from .paths import home_folder
-from .secrets import Secrets, is_reference, sounds_secret
 from .sections import passwords
-from .source import At, Source, parse_toml, read_bytes
+from .source import At, Secrets, Source, is_reference, sounds_secret
 
 _NEW_FILE = "version = 1\n"
 _SPOKEN = frozenset({"transport", "type"})
@@ -41,27 +40,27 @@ def add_server(  # noqa: PLR0913 -- each is a part of what is written
     environ: Mapping[str, str],
 ) -> None:
     """
-    Add a server to *path*, which is made if it is not there.
+    Add a server to *path*, which is created if necessary.
 
     Args:
         path: The file.
 
-        name: What the server is to be called.
+        name: The name of the server.
 
         command: Program and arguments; or else *url*.
 
         url: Its address.
 
-        transport: How it is spoken to, where that does not go without saying.
+        transport: Its transport, if not the default.
 
-        env: Variables of its process, as they are to stand in the file.
+        env: Variables of its process, as written into the file.
 
-        headers: Headers of its requests, as they are to stand in the file.
+        headers: Headers of its requests, as written into the file.
 
-        environ: Where variables of the result are looked up.
+        environ: The environment, for variables of the result.
 
     Raises:
-        ConfigError: The result would not load; the file is as it was.
+        ConfigError: The result would not load; the file is unchanged.
     """
     keys = _keys(command, url, transport, env, headers)
     text = f"\n[servers.{key_text(name)}]\n{_lines(keys)}"
@@ -80,15 +79,15 @@ def change_server(  # noqa: PLR0913 -- as above
     environ: Mapping[str, str],
 ) -> None:
     """
-    Change how a server in *path* is reached; what is not given stays as it is.
+    Change how a server in *path* is reached; keys not given are kept.
 
-    What belongs to a command goes with the command, and to an address with that.
+    A command replaces an address with its keys, and an address a command.
 
     Raises:
         NotFoundError: The file describes no such server.
 
         ConfigError: It is not a table of its own, or the result would not load;
-            the file is as it was.
+            the file is unchanged.
     """
     text = _read(path, environ)
     described = _servers(text, path, environ)
@@ -104,9 +103,8 @@ def change_server(  # noqa: PLR0913 -- as above
     before = table(described[name], _at(path, environ))
     expected = {k: v for k, v in before.items() if k not in stale} | keys
     where = ("servers", name)
-    for key in stale:
-        text = _without(text, (*where, key))
-    text = _with(text, where, stale, _lines(keys))
+    text = _without(text, *((*where, key) for key in stale))
+    text = _with(text, where, _lines(keys))
     if _servers(text, path, environ) != {**described, name: expected}:
         raise _entangled(path, name)
     _replace(path, text, environ)
@@ -116,10 +114,10 @@ def check_references(
     url: str | None, env: Mapping[str, str] | None, headers: Mapping[str, str] | None
 ) -> None:
     """
-    Refuse a secret in what somebody wants written, who may only name where it is.
+    Refuse literal secrets in keys of a server: only references are allowed.
 
     Raises:
-        ConfigError: There is one, as far as names tell; it is not shown.
+        ConfigError: A name suggests a secret; its value is not shown.
     """
     held = [
         *((f"env.{k}", v) for k, v in (env or {}).items() if sounds_secret(k)),
@@ -133,7 +131,7 @@ def check_references(
     for where, value in held:
         if not is_reference(value):
             raise ConfigError(
-                f"{where} may hold a secret, which does not travel",
+                f"{where} may contain a secret; secrets are not sent over the network",
                 fix="write ${env:NAME} or ${file:PATH}, and set it on the host",
             )
 
@@ -163,27 +161,27 @@ def append_servers(
     path: Path, names: Sequence[str], tables: str, *, environ: Mapping[str, str]
 ) -> None:
     """
-    Add tables of servers to *path*, which is made if it is not there.
+    Add tables of servers to *path*, which is created if necessary.
 
     Args:
         path: The file.
 
-        names: What the servers are called.
+        names: The names of the servers.
 
         tables: TOML.
 
-        environ: Where variables of the result are looked up.
+        environ: The environment, for variables of the result.
 
     Raises:
         ConfigError: One is there already, or the result would not load; the file is
-            as it was.
+            unchanged.
     """
     text = _read(path, environ) if path.exists() else _NEW_FILE
     described = _servers(text, path, environ)
     for name in names:
         if name in described:
             raise ConfigError(
-                f"{path.name}: servers.{name} is there already",
+                f"{path.name}: servers.{name} already exists",
                 fix=f"remove it first: caxton server remove {name}",
             )
     before = text if text.endswith("\n") or not text else f"{text}\n"
@@ -198,7 +196,7 @@ def remove_server(path: Path, name: str, *, environ: Mapping[str, str]) -> None:
         NotFoundError: The file describes no such server.
 
         ConfigError: It is not a table of its own, or what is left would not load;
-            the file is as it was.
+            the file is unchanged.
     """
     text = _read(path, environ)
     described = _servers(text, path, environ)
@@ -229,52 +227,30 @@ def _entangled(path: Path, name: str) -> ConfigError:
     )
 
 
-def _without(text: str, keys: tuple[str, ...]) -> str:
-    """Return *text* without the tables below *keys*, comments above others kept."""
-    kept: list[str] = []
-    waiting: list[str] = []
-    removing = False
-    for line in text.splitlines(keepends=True):
-        found = header(line)
-        if found is not None:
-            removing = found[: len(keys)] == keys
-            # Blank lines and comments before a table are about that table.
-            if not removing:
-                kept += waiting
-            waiting = []
-        if not removing:
-            kept.append(line)
-        elif not line.strip() or line.lstrip().startswith("#"):
-            waiting.append(line)
-        else:
-            waiting = []
-    return "".join(kept + waiting)
+def _without(text: str, *paths: tuple[str, ...]) -> str:
+    """Return *text* without some keys and tables, and the tables' comments."""
+    dropped: set[int] = set()
+    last, inside = 0, False
+    for one in Lines(text).statements:
+        gone = any(one.path[: len(path)] == path for path in paths)
+        # Comments before a table are about that table.
+        if inside and (gone or not one.is_table):
+            dropped.update(range(last + 1, one.first))
+        if gone:
+            dropped.update(range(one.first, one.last + 1))
+        last = one.last
+        inside = gone if one.is_table else inside
+    lines = enumerate(StringIO(text), 1)
+    return "".join(line for number, line in lines if number not in dropped)
 
 
-def _with(text: str, keys: tuple[str, ...], stale: set[str], lines: str) -> str:
-    """Return *text* with *lines* in the table of *keys*, and without *stale* ones."""
-    found: list[str] = []
-    inside, statement = False, ""
-    for line in text.splitlines(keepends=True):
-        if not statement and (begun := header(line)) is not None:
-            inside = begun == keys
-            found.append(f"{line.rstrip()}\n{lines}" if inside else line)
-            continue
-        statement += line
-        told = _told(statement) if inside else set[str]()
-        if told is not None:
-            if not told & stale:
-                found.append(statement)
-            statement = ""
-    return "".join(found)
-
-
-def _told(statement: str) -> set[str] | None:
-    """Return the keys that lines give a value, or ``None``: there are more lines."""
-    try:
-        return {*tomllib.loads(statement)}
-    except tomllib.TOMLDecodeError:
-        return None
+def _with(text: str, table: tuple[str, ...], added: str) -> str:
+    """Return *text* with lines inserted below the header of a table."""
+    lines = text.split("\n")
+    for one in Lines(text).statements:
+        if one.is_table and one.path == table:
+            lines[one.last : one.last] = added.splitlines()
+    return "\n".join(lines)
 
 
 def _read(path: Path, environ: Mapping[str, str]) -> str:
@@ -299,7 +275,7 @@ def _replace(path: Path, text: str, environ: Mapping[str, str]) -> None:
 
 
 def init_text(*, imports: Sequence[str] = ()) -> str:
-    """Return a ``caxton.toml`` to start from; it loads as it is."""
+    """Return a starter ``caxton.toml``, which loads unchanged."""
     listed = ", ".join(map(quoted, imports))
     imported = f"import = [{listed}]" if imports else '# import = [".mcp.json"]'
     return _STARTER.replace("@IMPORT@", imported)

@@ -1,5 +1,5 @@
 """
-Readers: a value of a file becomes a value of ours, or a complaint.
+Readers: functions that turn a value of a file into a typed value, or an error.
 
 A table is read by a table: key of the file to the attribute it sets and to the
 reader of its value. Two keys may set one attribute; such spellings are aliases.
@@ -11,29 +11,159 @@ import base64
 import contextlib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from ..core.calls import JSON
 from ..core.tools.servers import Rate
 from ..errors import ConfigError
-from . import quantities
-from .schema import (
-    DURATION,
-    INTEGER,
-    RATE,
-    SIZE,
-    STRING,
-    array,
-    mapping,
-    object_,
-    one_of,
-    shape_of,
-    shaped,
-)
-from .source import At, Complaints
+from .source import At, ErrorCollector
+
+#: What they look like, for JSON Schema.
+_FIGURE = r"[0-9]{1,15}(?:\.[0-9]{1,6})? ?"
+_DURATION = rf"\s*{_FIGURE}(?:ms|s|m|min|h|d)\s*"
+_SIZE = rf"\s*{_FIGURE}(?:[KMG]i?)?B\s*"
+_RATE = rf"\s*[1-9][0-9]{{0,8}}\s*/\s*(?:{_FIGURE})?(?:ms|s|m|min|h|d)\s*"
+
+_AMOUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) ?([A-Za-z]{1,3})")
+_NUMBER = re.compile("[1-9][0-9]{0,8}")
+_SECONDS = {
+    "ms": 0.001,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+_BYTES = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
+
+
+def parse_duration(text: str) -> float | None:
+    """
+    Parse a duration into seconds; ``None`` if it is not one.
+
+    >>> [parse_duration(text) for text in ("10s", "500ms", "15m", "soon")]
+    [10.0, 0.5, 900.0, None]
+    """
+    return _scaled(text, _SECONDS)
+
+
+def parse_rate(text: str) -> tuple[int, float] | None:
+    """
+    Parse a rate into a number and seconds; ``None`` if it is not one.
+
+    >>> [parse_rate(text) for text in ("60/min", "5/s", "100 / 10s", "often")]
+    [(60, 60.0), (5, 1.0), (100, 10.0), None]
+    """
+    number, slash, time = map(str.strip, text.partition("/"))
+    seconds = parse_duration(time if time[:1].isdecimal() else f"1{time}")
+    if not slash or not seconds or not _NUMBER.fullmatch(number):
+        return None
+    return int(number), seconds
+
+
+def parse_size(text: str) -> int | None:
+    """
+    Parse a size into bytes; ``None`` if it is not one.
+
+    >>> [parse_size(text) for text in ("64 KiB", "32MiB", "1MB", "1 yard")]
+    [65536, 33554432, 1000000, None]
+    """
+    amount = _scaled(text, _BYTES)
+    return None if amount is None else int(amount)
+
+
+def _scaled(text: str, units: dict[str, float] | dict[str, int]) -> float | None:
+    found = _AMOUNT.fullmatch(text.strip())
+    if found is None or found[2] not in units:
+        return None
+    return float(found[1]) * units[found[2]]
+
+
+Shape: TypeAlias = dict[str, JSON]
+_Reader = TypeVar("_Reader", bound=Callable[..., Any])
+
+_NOTE = "shape"
+
+STRING: Shape = {"type": "string"}
+INTEGER: Shape = {"type": "integer", "minimum": 0}
+
+
+def shaped(shape: Shape) -> Callable[[_Reader], _Reader]:
+    """Return a decorator that attaches a JSON Schema to a reader."""
+
+    def noted(reader: _Reader) -> _Reader:
+        vars(reader)[_NOTE] = shape
+        return reader
+
+    return noted
+
+
+def shape_of(reader: Callable[..., Any]) -> Shape:
+    """Return the JSON Schema of a reader; ``{}`` if it has none."""
+    return cast("Shape", vars(reader).get(_NOTE, {}))
+
+
+def object_(
+    fields: Mapping[str, tuple[str, Callable[..., Any]]], *required: str
+) -> Shape:
+    """Return the JSON Schema of a table with these fields."""
+    shape: dict[str, JSON] = {
+        "type": "object",
+        "properties": {key: shape_of(reader) for key, (_, reader) in fields.items()},
+        "additionalProperties": False,
+    }
+    return {**shape, "required": [*required]} if required else shape
+
+
+def mapping(shape: Shape) -> Shape:
+    """Return the JSON Schema of a table with any keys."""
+    return {"type": "object", "additionalProperties": shape}
+
+
+def array(shape: Shape) -> Shape:
+    """Return the JSON Schema of a list."""
+    return {"type": "array", "items": shape}
+
+
+def one_of(values: Iterable[JSON]) -> Shape:
+    """Return the JSON Schema of an enumeration."""
+    return {"enum": [*values]}
+
+
+def either(*shapes: Shape) -> Shape:
+    """Return the JSON Schema of a union."""
+    return {"anyOf": [*shapes]}
+
+
+def _pattern(text: str, description: str) -> Shape:
+    r"""
+    Return the JSON Schema of texts that match *text*, or hold a reference.
+
+    >>> _pattern("[0-9]+", "a number")["pattern"]
+    '^(?:[0-9]+)$|\\$\\{'
+    """
+    return {
+        "type": "string",
+        "pattern": rf"^(?:{text})$|\$\{{",
+        "description": description,
+    }
+
+
+DURATION = _pattern(_DURATION, 'a duration, as `"10s"`')
+RATE = _pattern(_RATE, 'a rate, as `"60/min"`')
+SIZE = _pattern(_SIZE, 'a size, as `"64 KiB"`')
+
 
 Reader: TypeAlias = Callable[[Any, At], Any]
 Fields: TypeAlias = Mapping[str, tuple[str, Reader]]
@@ -57,13 +187,13 @@ _KINDS: dict[type, str] = {
 
 
 def wrong(value: object, wanted: str, example: str, at: At) -> ConfigError:
-    """Return the complaint that *value* is of another kind."""
+    """Return the error that *value* has the wrong type."""
     found = _KINDS.get(type(value), "a date or time")
     return at.error(f"wanted {wanted}, found {found}", fix=f"write it like: {example}")
 
 
 def table(value: object, at: At, example: str = "{ key = value }") -> dict[str, Any]:
-    """Return *value* as a table, or complain."""
+    """Return *value* as a table, or raise an error."""
     kind = type(value)
     if kind is not dict:
         raise wrong(value, "a table", example, at)
@@ -74,7 +204,7 @@ def table(value: object, at: At, example: str = "{ key = value }") -> dict[str, 
 
 
 def items(value: object, at: At) -> list[Any]:
-    """Return *value* as a list, or complain."""
+    """Return *value* as a list, or raise an error."""
     kind = type(value)
     if kind is not list:
         raise wrong(value, "a list", "[...]", at)
@@ -86,22 +216,22 @@ def items(value: object, at: At) -> list[Any]:
 
 def read(values: object, fields: Fields, at: At) -> dict[str, Any]:
     """
-    Return the attributes that a table sets.
+    Read the attributes of a table.
 
     Raises:
         ConfigError: It is no table, has an unknown key, sets an attribute twice,
             or holds a value of the wrong kind.
     """
-    several = Complaints()
+    several = ErrorCollector()
     found = collect(values, fields, at, several)
     several.settle()
     return found
 
 
 def collect(
-    values: object, fields: Fields, at: At, several: Complaints
+    values: object, fields: Fields, at: At, several: ErrorCollector
 ) -> dict[str, Any]:
-    """Return as `read` those attributes that can be read; *several* takes the rest."""
+    """Read the valid attributes of a table; *several* collects the errors."""
     found: dict[str, Any] = {}
     said: dict[str, str] = {}
     for key, value in table(values, at).items():
@@ -112,7 +242,7 @@ def collect(
             attribute, reader = fields[key]
             if attribute in said:
                 raise at.key(key).error(
-                    f"says again what {said[attribute]} says", fix="keep one"
+                    f"sets the same value as {said[attribute]}", fix="keep one"
                 )
             if attribute:
                 said[attribute] = key
@@ -123,7 +253,7 @@ def collect(
 
 @shaped(STRING)
 def text(value: object, at: At) -> str:
-    """Read a text, with its variables filled in."""
+    """Read a text and expand its variables."""
     if not isinstance(value, str):
         raise wrong(value, "a text", '"..."', at)
     expanded = at.expand(value)
@@ -132,13 +262,13 @@ def text(value: object, at: At) -> str:
     except UnicodeEncodeError:
         raise at.error("is not UTF-8 text", fix="correct it") from None
     if "\0" in expanded:
-        raise at.error("holds a NUL character", fix="remove it")
+        raise at.error("contains a NUL character", fix="remove it")
     return expanded
 
 
 @shaped({"type": "boolean"})
 def flag(value: object, at: At) -> bool:
-    """Read a truth value."""
+    """Read a boolean."""
     if not isinstance(value, bool):
         raise wrong(value, "true or false", "true", at)
     return value
@@ -160,7 +290,7 @@ def number(value: object, at: At) -> int:
 def some(value: object, at: At) -> int:
     """Read a whole number of at least 1."""
     if (found := number(value, at)) < 1:
-        raise at.error("is none", fix="write 1 or more")
+        raise at.error("must be at least 1", fix="write 1 or more")
     return found
 
 
@@ -171,7 +301,7 @@ def duration(value: object, at: At) -> float:
         return milliseconds(value, at)
     if not isinstance(value, str):
         raise wrong(value, "a duration", '"10s"', at)
-    seconds = quantities.duration(at.expand(value))
+    seconds = parse_duration(at.expand(value))
     if not seconds:
         raise at.error(
             "is not a duration", fix='write it like: "10s", "500ms", "15m" or "1h"'
@@ -184,7 +314,7 @@ def milliseconds(value: object, at: At) -> float:
     """Read a time that is given in milliseconds, in seconds."""
     amount = number(value, at)
     if not amount:
-        raise at.error("is no time at all", fix="write it like: 5000")
+        raise at.error("must be more than zero", fix="write it like: 5000")
     return amount / 1000
 
 
@@ -198,7 +328,7 @@ def moment(value: object, at: At) -> int:
         raise wrong(value, "a date and time", "2027-01-31T18:00:00Z", at)
     if value.tzinfo is None:
         raise at.error(
-            "does not say in which time zone",
+            "has no time zone",
             fix=f"write it like: {value.isoformat()}Z",
         )
     return (value - _EPOCH) // timedelta(microseconds=1)
@@ -206,10 +336,10 @@ def moment(value: object, at: At) -> int:
 
 @shaped(RATE)
 def rate(value: object, at: At) -> Rate:
-    """Read how often something may happen."""
+    """Read a rate."""
     if not isinstance(value, str):
         raise wrong(value, "a rate", '"60/min"', at)
-    found = quantities.rate(at.expand(value))
+    found = parse_rate(at.expand(value))
     if found is None:
         raise at.error("is not a rate", fix='write it like: "60/min", "5/s" or "9/10s"')
     return Rate(*found)
@@ -220,7 +350,7 @@ def size(value: object, at: At) -> int:
     """Read a size, in bytes."""
     if not isinstance(value, str):
         raise wrong(value, "a size", '"64 KiB"', at)
-    amount = quantities.size(at.expand(value))
+    amount = parse_size(at.expand(value))
     if not amount or amount > _LARGEST:
         raise at.error("is not a size", fix='write it like: "64 KiB", "1MB" or "2 GiB"')
     return amount
@@ -233,7 +363,9 @@ def choice(*values: str) -> Reader:
     def reader(value: object, at: At) -> str:
         if value not in values:
             allowed = ", ".join(f'"{one}"' for one in values)
-            raise at.error("is none of the known values", fix=f"write one of {allowed}")
+            raise at.error(
+                "is not one of the known values", fix=f"write one of {allowed}"
+            )
         return str(value)
 
     return reader
@@ -249,7 +381,7 @@ def path(value: object, at: At) -> Path:
 
 
 def resolved(name: str, at: At) -> Path:
-    """Return the path that *name* means in its file."""
+    """Resolve a path relative to the file."""
     if name == "~" or name.startswith("~/"):
         return at.source.secrets.home / name[2:]
     return at.source.folder / name
@@ -257,22 +389,22 @@ def resolved(name: str, at: At) -> Path:
 
 @shaped(STRING)
 def url(value: object, at: At) -> str:
-    """Read an address of the web, without a user name in it."""
+    """Read a URL without credentials."""
     address = text(value, at)
     check_url(address, at)
     return address
 
 
 def check_url(address: str, at: At) -> None:
-    """Refuse an address that cannot be one, or that holds a password."""
+    """Check that a URL is valid and holds no credentials."""
     found = _URL.fullmatch(address)
     if found and "@" in found[2]:
         raise at.error(
-            "holds a user name",
+            "contains a user name",
             fix='use headers = { Authorization = "Basic ${env:NAME}" }',
         )
     if not found or not _HOST.fullmatch(found[2]) or not address.isprintable():
-        raise at.error("is no address", fix="write it like: https://HOST/PATH")
+        raise at.error("is not a valid URL", fix="write it like: https://HOST/PATH")
 
 
 def listed(reader: Reader) -> Reader:
@@ -281,7 +413,7 @@ def listed(reader: Reader) -> Reader:
     @shaped(array(shape_of(reader)))
     def all_of(value: object, at: At) -> tuple[Any, ...]:
         found: list[Any] = []
-        several = Complaints()
+        several = ErrorCollector()
         for number, item in enumerate(items(value, at), 1):
             with several:
                 found.append(reader(item, at.key(number)))
@@ -297,7 +429,7 @@ def mapped(reader: Reader, check: Callable[[str, At], None] | None = None) -> Re
     @shaped(mapping(shape_of(reader)))
     def all_of(value: object, at: At) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        several = Complaints()
+        several = ErrorCollector()
         for name, item in table(value, at, "{ NAME = ... }").items():
             here = at.key(name)
             with several:
@@ -332,7 +464,7 @@ def single(fields: Fields) -> Reader:
 
 @shaped(mapping(STRING))
 def header_map(value: object, at: At) -> dict[str, str]:
-    """Read HTTP headers. Their values are secrets, but for a few that never are."""
+    """Read HTTP headers. Values are secrets, except of a few plain headers."""
     found: dict[str, str] = mapped(text, _header_name)(value, at)
     for name, content in found.items():
         if not _HEADER_VALUE.fullmatch(content):
@@ -353,7 +485,7 @@ def header_map(value: object, at: At) -> dict[str, str]:
 
 
 def _basic(credentials: str) -> tuple[str, ...]:
-    """Return what basic credentials say: name and password, and the password."""
+    """Return the secrets in basic credentials: user and password, and password."""
     try:
         said = base64.b64decode(credentials, validate=True).decode()
     except ValueError:
@@ -380,14 +512,14 @@ _OUR_HEADERS = frozenset(
 
 def _header_name(name: str, at: At) -> None:
     if not _HEADER_NAME.fullmatch(name):
-        raise at.error("is no name of a header", fix="write it like: Authorization")
+        raise at.error("is not a valid header name", fix="write it like: Authorization")
     if name.lower() in _OUR_HEADERS:
         raise at.error("is a header that only the host sets", fix="remove it")
 
 
 @shaped({})
 def json_value(value: object, at: At) -> JSON:
-    """Read a value that JSON can say, as it stands."""
+    """Read a JSON value unchanged."""
     kind = type(value)
     if kind is dict:
         return {k: json_value(v, at.key(k)) for k, v in table(value, at).items()}

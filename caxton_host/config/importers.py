@@ -1,9 +1,9 @@
 """
-The formats of two other systems, as tables of ``caxton.toml``.
+Translation of two other systems' formats into tables of ``caxton.toml``.
 
 SignalWire's documents hold a list ``SWAIG.mcp_servers``, at any depth; AVA's YAML has
 ``mcp.servers``. What they say is translated and not resolved: a variable of theirs
-becomes one of ours, and a secret that stands there in the clear becomes a variable, so
+becomes one of ours, and a literal secret becomes a variable, so
 that it gets neither into the text nor onto the screen. Nothing is granted.
 """
 
@@ -19,11 +19,11 @@ from urllib.parse import urlsplit
 from ..core.names import is_server_name
 from ..core.text.toml_text import comment, key_text, value_text
 from . import fields as f
+from .files import parse_json, parse_yaml, read_bytes
 from .paths import home_folder
-from .secrets import Secrets, sounds_secret
-from .servers import server_keys, tool_keys
-from .source import At, Source, parse_json, read_bytes
-from .yaml_files import parse_yaml
+from .servers import server_keys
+from .source import At, Secrets, Source, sounds_secret
+from .tools import tool_keys
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}|\$\{")
 _OUR_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
@@ -45,14 +45,14 @@ _RENAMED = {
 @dataclass(slots=True)
 class Foreign:
     """
-    What a file of another system comes to.
+    The translation of a file of another system.
 
     Attributes:
         servers: Names of the servers, as they are here.
 
         text: Tables of ``caxton.toml``.
 
-        notes: What was left out, and what has to be done by hand.
+        notes: What was left out, and what to do by hand.
     """
 
     servers: list[str] = field(default_factory=list[str])
@@ -62,7 +62,7 @@ class Foreign:
 
 def import_foreign(kind: str, path: Path, *, environ: Mapping[str, str]) -> Foreign:
     """
-    Return what a file of another system says of tool servers.
+    Translate the tool servers in a file of another system.
 
     Args:
         kind: One of `FORMATS`.
@@ -150,7 +150,7 @@ def _blocks(tree: dict[str, Any], at: At) -> Iterator[tuple[dict[str, Any], At]]
 
 
 def _name_of(url: str, at: At, taken: Sequence[str]) -> str:
-    """Return a name for the server at an address: its host's own, mostly."""
+    """Return a server name derived from the host name of a URL."""
     host = (urlsplit(url).hostname or "").rstrip(".")
     labels = host.split(".")
     if all(label.isdecimal() for label in labels) or ":" in host:
@@ -186,7 +186,7 @@ def _ava(tree: dict[str, Any], at: At) -> Foreign:
     for name in servers:
         place = here.key("servers").key(name)
         if not is_server_name(name):
-            raise place.error("is no name for a server here", fix="rename it there")
+            raise place.error("is not a valid server name here", fix="rename it there")
         values = _table_of(servers, name, here.key("servers"))
         words = _Words(found, name=name)
         lines = _ava_server(values, words, place)
@@ -227,7 +227,7 @@ def _ava_server(values: dict[str, Any], words: _Words, at: At) -> dict[str, Any]
 
 
 def _ava_tools(values: dict[str, Any], words: _Words, at: At) -> dict[str, str]:
-    """Write the tools of a server down, and return what agents of AVA call them."""
+    """Translate the tools of a server, and return the names AVA agents use."""
     exposed: dict[str, str] = {}
     here = at.key("tools")
     for number, entry in enumerate(f.items(values.get("tools") or [], here), 1):
@@ -242,14 +242,16 @@ def _ava_tools(values: dict[str, Any], words: _Words, at: At) -> dict[str, str]:
 
 
 def _renamed(values: Mapping[str, Any], words: _Words, at: At) -> dict[str, Any]:
-    """Return options by the names they have here; times as ours are written."""
+    """Return options with Caxton's names and units."""
     found: dict[str, Any] = {}
     for key, value in values.items():
         here = at.key(key)
         if key.endswith("_ms"):
             amount = f.number(value, here)
             if not amount:
-                words.found.notes.append(f"{here.where} is no time at all and left out")
+                words.found.notes.append(
+                    f"{here.where} must be more than zero and left out"
+                )
                 continue
             text = f"{amount}ms" if amount % 1000 else f"{amount // 1000}s"
             found[_RENAMED.get(key, key)] = text
@@ -261,7 +263,7 @@ def _renamed(values: Mapping[str, Any], words: _Words, at: At) -> dict[str, Any]
 
 
 def _ava_grants(tree: dict[str, Any], at: At, exposed: Mapping[str, str]) -> str:
-    """Return, as comments, the grants that come near to what contexts list."""
+    """Return, as comments, grants close to what contexts list."""
     text = ""
     contexts = _table_of(tree, "contexts", at)
     for name in contexts:
@@ -339,20 +341,20 @@ class _Words:
         }
 
     def _hidden(self, key: str, text: str) -> str:
-        """Return what to write for a value that is secret."""
+        """Return the reference that replaces a secret value."""
         if not text or "${" in text:
             return text
         variable = re.sub(r"[^A-Z0-9]+", "_", f"{self.name}_{key}".upper())
         variable = re.sub(r"^([0-9])", r"_\1", variable)
         self.found.notes.append(
-            f"servers.{self.name}: the value of {key_text(key)} stands in the file; "
+            f"servers.{self.name}: the value of {key_text(key)} is literal; "
             f"put it into the environment as {variable}"
         )
         return f"${{env:{variable}}}"
 
 
 def _table_of(values: Mapping[str, Any], key: str, at: At) -> dict[str, Any]:
-    """Return the table below a key; none is an empty one."""
+    """Return the table below a key; empty if missing."""
     value = values.get(key)
     return {} if value is None else f.table(value, at.key(key))
 
@@ -366,7 +368,7 @@ def _unknown(values: Mapping[str, Any], known: set[str], at: At, to: Foreign) ->
 
 
 def _table(keys: Sequence[str], lines: Mapping[str, Any], known: set[str]) -> str:
-    """Return a table of TOML; what this version does not know is a comment."""
+    """Return a TOML table; unknown keys become comments."""
     text = f"\n[{'.'.join(map(key_text, keys))}]\n"
     for key, value in lines.items():
         line = f"{key_text(key)} = {value_text(value)}"

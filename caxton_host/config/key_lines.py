@@ -1,5 +1,5 @@
 """
-On which line each key of a TOML or JSON text is, which their parsers do not tell.
+Line numbers of the keys of a TOML or JSON text, which parsers do not report.
 
 The text has been parsed before, so it is known to be sound, and not too deep.
 """
@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 Path = tuple[str, ...]
 
@@ -33,7 +34,7 @@ _NUMBERED = re.compile(r"(.+)\[([0-9]+)\]", re.DOTALL)
 
 @dataclass(slots=True)
 class _Tokens:
-    """The parts of a text that count, one by one, each with its line."""
+    """The tokens of a text, each with its line."""
 
     left: Iterator[tuple[str, str, int]]
     kind: str = ""
@@ -53,13 +54,34 @@ def _tokens(pattern: re.Pattern[str], text: str) -> Iterator[tuple[str, str, int
         line += token.count("\n")
 
 
+class Statement(NamedTuple):
+    """
+    A table header or a key with its value, as lines of a TOML text.
+
+    Attributes:
+        first: Its first line.
+
+        last: Its last line.
+
+        path: The keys of the table, or of the value.
+
+        is_table: It is a header.
+    """
+
+    first: int
+    last: int
+    path: Path
+    is_table: bool
+
+
 @dataclass(slots=True)
 class _Walk:
-    """Goes through a text and notes where each key is."""
+    """Walk through a text that records the line of each key."""
 
     at: _Tokens
     unquoted: Callable[[str], str]
     lines: dict[Path, int] = field(default_factory=dict[Path, int])
+    statements: list[Statement] = field(default_factory=list[Statement])
     _arrays: dict[Path, int] = field(default_factory=dict[Path, int])
 
     def document(self) -> None:
@@ -67,12 +89,13 @@ class _Walk:
         table: Path = ()
         self.at.next()
         while self.at.kind:
+            first, is_table = self.at.line, self.at.text == "["
             if self.at.text == "\n":
                 self.at.next()
-            elif self.at.text == "[":
-                table = self._header()
-            else:
-                self._pair(table)
+                continue
+            path = self._header() if is_table else self._pair(table)
+            table = path if is_table else table
+            self.statements.append(Statement(first, self.at.line, path, is_table))
 
     def value(self, path: Path) -> None:
         """Go through the value of *path*."""
@@ -109,15 +132,16 @@ class _Walk:
         number = self._arrays.get(path)
         return (*path, str(number)) if number else path
 
-    def _pair(self, table: Path) -> None:
+    def _pair(self, table: Path) -> Path:
         line = self.at.line
         path = (*table, *self._keys())
         self._note(path, line)
         self.at.next()
         self.value(path)
+        return path
 
     def _keys(self) -> Path:
-        """Return a key and those behind its dots; what follows it is next."""
+        """Read a dotted key; the token after it is next."""
         found: list[str] = []
         while self.at.kind in {"bare", "text"} or self.at.text == ".":
             if self.at.kind == "bare":
@@ -171,7 +195,7 @@ class Lines:
 
     def of(self, keys: Path) -> int | None:
         """
-        Return the line of a key, or of what is nearest above it.
+        Return the line of a key, or of its nearest known parent.
 
         Args:
             keys: Of tables, and numbers from 1 of items, as ``"2"`` or ``"allow[2]"``.
@@ -184,9 +208,18 @@ class Lines:
             path = path[:-1]
         return self.known[path] if path else None
 
-    @cached_property
+    @property
     def known(self) -> dict[Path, int]:
         """The lines of all keys; an item of a list is one, by its number."""
+        return self._walked.lines
+
+    @property
+    def statements(self) -> list[Statement]:
+        """The statements of a TOML text, in order."""
+        return self._walked.statements
+
+    @cached_property
+    def _walked(self) -> _Walk:
         pattern = _JSON if self.is_json else _TOML
         tokens = _Tokens(_tokens(pattern, self.text))
         walk = _Walk(tokens, json.loads if self.is_json else _of_toml)
@@ -195,4 +228,4 @@ class Lines:
             walk.value(())
         else:
             walk.document()
-        return walk.lines
+        return walk

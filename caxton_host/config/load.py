@@ -1,29 +1,30 @@
-"""From ``caxton.toml`` and what it imports to a `Config`."""
+"""Load ``caxton.toml`` and the files that it imports."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ..core.names import nearest
+from ..core.names import exposed_name, is_server_name, nearest
 from ..core.text.templates import named
 from ..core.tools.contexts import BUILT_IN
 from ..core.tools.servers import ServerConfig
 from ..core.tools.webhooks import SERVER
 from ..errors import ConfigError
 from . import fields as f
-from .imports import import_servers
+from . import servers
+from .agents import check_exposed
+from .files import parse_json, parse_toml, plain_json, read_bytes, text_of
 from .key_lines import Lines
 from .model import Config, Serve
-from .name_conflicts import refuse_twins
 from .paths import Paths, find, home_folder
-from .secrets import Secrets
 from .sections import TOP, passwords, store_mistake
-from .serve import check_exposed, from_environment
+from .serve import from_environment
 from .servers import tools_alone
-from .source import At, Complaints, Source, parse_toml, read_bytes, text_of
+from .source import At, ErrorCollector, Secrets, Source
 
 _DATABASE = "caxton.db"
 #: Comes before ``[store] url``, and after ``--db``.
@@ -38,12 +39,12 @@ def load(
     store_url: str | None = None,
 ) -> Config:
     """
-    Return the configuration.
+    Load the configuration.
 
     Args:
         path: The file that was asked for, or ``None`` to look for one.
 
-        environ: Where variables and folders are looked up.
+        environ: The environment, for variables and folders.
 
         cwd: The working folder.
 
@@ -72,7 +73,7 @@ def load_parts(  # noqa: PLR0913 -- as `load`, and which
     guarded: bool = False,
 ) -> Config:
     """
-    Return what some sections of a configuration say, and where the log is.
+    Load some sections of a configuration, and the URL of the log.
 
     Nothing else is resolved, so reading a log needs no credential of a tool,
     and no rule of an agent has to be right. If the store is given and no section is
@@ -81,7 +82,7 @@ def load_parts(  # noqa: PLR0913 -- as `load`, and which
     Args:
         path: As for `load`.
 
-        sections: Top-level keys; or ``tools``, which stands for the servers, with
+        sections: Top-level keys; or ``tools``, which means the servers, with
             what is said of their tools and nothing else.
 
         environ: As for `load`.
@@ -94,7 +95,7 @@ def load_parts(  # noqa: PLR0913 -- as `load`, and which
             is typed now and kept from now on. What is wrong there is no matter.
 
     Raises:
-        ConfigError: A section that is wanted says what cannot be, or a key at the top
+        ConfigError: A section that is wanted is invalid, or a key at the top
             is not known.
     """
     found = find(path, environ=environ, cwd=cwd)
@@ -107,7 +108,7 @@ def load_parts(  # noqa: PLR0913 -- as `load`, and which
     if wanted:
         config = _parts(config, wanted, source)
     if guarded:
-        with Complaints():
+        with ErrorCollector():
             _load(found, read_bytes(found, At(source=source)), source, cwd, store_url)
     return replace(config, secrets=_secrets(source, url))
 
@@ -132,10 +133,10 @@ def _parts(config: Config, wanted: Collection[str], source: Source) -> Config:
 
 def _given_store(environ: Mapping[str, str], option: str | None) -> str | None:
     """
-    Return the store that comes before the file's: that of ``--db``, or the variable's.
+    Return the store of ``--db`` or of the variable, which override the file.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is not a valid URL.
     """
     url = option or environ.get(STORE_VARIABLE) or None
     if url and (wrong := store_mistake(url)):
@@ -145,7 +146,7 @@ def _given_store(environ: Mapping[str, str], option: str | None) -> str | None:
 
 
 def _secrets(source: Source, store_url: str | None) -> frozenset[str]:
-    """Return the secrets of a source, and those in the address of the store."""
+    """Return the secrets of a source, and those in the URL of the store."""
     source.secrets.seen |= passwords(store_url or "")
     return source.secrets.redactable
 
@@ -187,7 +188,7 @@ def _source(path: Path, environ: Mapping[str, str], cwd: Path) -> Source:
 
 
 def _is_this_host(server: ServerConfig, path: Path) -> bool:
-    """Return whether it is what `caxton mcp install` writes for this file."""
+    """Return whether `caxton mcp install` wrote this server for this file."""
     words = server.command
     return words[-2:] == ("serve", "--stdio") and str(path.resolve()) in words
 
@@ -200,7 +201,7 @@ def _load(
     path: Path, data: bytes, source: Source, cwd: Path, store_url: str | None = None
 ) -> Config:
     tree = parse_toml(data, At(source=source))
-    several, environ = Complaints(), source.secrets.environ
+    several, environ = ErrorCollector(), source.secrets.environ
     url = None
     with several:
         url = _given_store(environ, store_url)
@@ -211,7 +212,7 @@ def _load(
         tree.pop("store", None)
     source = replace(source, lines=Lines(data.decode("utf-8-sig")))
     at = At(source=source)
-    with Complaints():  # What is wrong in this section is reported below.
+    with ErrorCollector():  # What is wrong in this section is reported below.
         if not f.read({"mcp": tree.get("mcp", {})}, TOP, at)["mcp"]:
             # As `enabled = false` in each table: none is read, nor are its variables.
             tree = {key: tree[key] for key in tree if key not in {"servers", "import"}}
@@ -250,46 +251,151 @@ def _load(
         files=(path, *imports),
         **found,
     )
-    for check in (refuse_twins, check_exposed):
+    for check in (check_tool_names, check_exposed):
         with several:
             check(config, at)
     several.settle()
     if config.mcp:
-        _warn_of_strangers(config, at)
+        _warn_of_unknown_servers(config, at)
     else:
-        at.key("mcp").key("enabled").warn("no tool server is used")
+        at.key("mcp").key("enabled").warn("all tool servers are off")
     _warn_of_placeholders(config, at)
     return replace(config, warnings=tuple(dict.fromkeys(source.warnings)))
 
 
-def _warn_of_strangers(config: Config, at: At) -> None:
-    """Warn of rules and names that speak of no server. Another file may have it."""
+def _warn_of_unknown_servers(config: Config, at: At) -> None:
+    """Warn of rules and names that match no server; another file may have it."""
     known = [*config.servers, *([SERVER] if config.webhooks else [])]
     for name, one in config.agents.items():
         here = at.key("agents").key(name)
         for rule in (*one.grant.allow, *one.grant.deny):
             for pattern in rule.tools:
                 if not any(map(pattern.covers_server, known)):
-                    _stranger(pattern.text, known, here.key(rule.id))
+                    _warn_of_unknown_server(pattern.text, known, here.key(rule.id))
         for own, (server_of, tool) in one.names.items():
             if server_of not in known:
-                _stranger(f"{server_of}/{tool}", known, here.key("names").key(own))
+                _warn_of_unknown_server(
+                    f"{server_of}/{tool}", known, here.key("names").key(own)
+                )
 
 
 def _warn_of_placeholders(config: Config, at: At) -> None:
-    """Warn of placeholders in prompts that will stay as they are."""
+    """Warn of placeholders in prompts that will not be replaced."""
     known = {*config.context, *BUILT_IN, "resources"}
     for name, one in config.agents.items():
         here = at.key("agents").key(name).key("prompt")
         for placeholder in named(one.prompt or ""):
             variable = config.context.get(placeholder)
             if variable and variable.private:
-                here.warn(f"{{{placeholder}}} stays: that variable is private")
+                here.warn(
+                    f"{{{placeholder}}} is not replaced: that variable is private"
+                )
             elif not {placeholder, placeholder.partition(".")[0]} & known:
-                here.warn(f"{{{placeholder}}} stays: there is no such variable")
+                here.warn(
+                    f"{{{placeholder}}} is not replaced: there is no such variable"
+                )
 
 
-def _stranger(target: str, known: list[str], at: At) -> None:
+def _warn_of_unknown_server(target: str, known: list[str], at: At) -> None:
     close = nearest(target.partition("/")[0], known)
     hint = f"; did you mean {close}?" if close else ""
-    at.warn(f"no server is meant by {target}{hint}")
+    at.warn(f"no server matches {target}{hint}")
+
+
+def import_servers(
+    path: Path, data: bytes, source: Source, taken: Container[str]
+) -> dict[str, ServerConfig]:
+    """
+    Return the servers in a file of another program, by valid names.
+
+    Args:
+        path: The file.
+
+        data: What it holds.
+
+        source: Where warnings and secrets go.
+
+        taken: Names that ``caxton.toml`` or an earlier import gave; these win, and
+            what the file says of them is not read.
+
+    Raises:
+        ConfigError: The file is broken, or a server in it cannot be.
+    """
+    source = replace(source, folder=_workspace(path), imported=True, lines=Lines(""))
+    text = plain_json(data, At(source=source))
+    at = At(source=replace(source, lines=Lines(text, is_json=True)))
+    tree = parse_json(data, at)
+    key = "mcpServers" if "mcpServers" in tree else "servers"
+    if key not in tree:
+        raise at.error(
+            "has neither mcpServers nor servers",
+            fix="import a file of Claude Desktop, Claude Code, Cursor or VS Code",
+        )
+    at = at.key(key)
+    found: dict[str, ServerConfig] = {}
+    several = ErrorCollector()
+    for original, values in f.table(tree[key], at, '{"NAME": {...}}').items():
+        here = at.key(original)
+        with several:
+            name = _fitting(original, here)
+            if name in taken:
+                here.warn(f"ignored: another file already defines a server {name}")
+            elif name in found:
+                raise here.error(
+                    f"two servers have the name {name}", fix="rename one of them"
+                )
+            elif not servers.disabled(values, here):
+                found[name] = servers.server(values, here, name)
+    several.settle()
+    return found
+
+
+def _workspace(path: Path) -> Path:
+    """Return where relative paths start: `.vscode` is not the project."""
+    folder = path.parent
+    return folder.parent if folder.name == ".vscode" else folder
+
+
+def _fitting(name: str, at: At) -> str:
+    """Return a valid server name: ``my server`` becomes my-server."""
+    fitted = re.sub(r"[^A-Za-z0-9_.-]", "-", name)
+    fitted = re.sub(r"_+", "_", fitted).strip("_.-")[:64].rstrip("_")
+    if fitted == SERVER or not is_server_name(fitted):
+        raise at.error("is not a valid server name", fix="rename it there")
+    if fitted != name:
+        at.warn(f"is named {fitted} here")
+    return fitted
+
+
+def check_tool_names(config: Config, at: At) -> None:
+    """
+    Check that no two tools have the same exposed name.
+
+    Raises:
+        ConfigError: One is invalid. It points at an ``expose_as``.
+    """
+    said = _said(config, at)
+    granted = [one.grant.literals() for one in config.agents.values()]
+    unsaid = {*said, *(target for targets in granted for target in targets)}
+    unsaid -= {target for target, (name, _) in said.items() if name}
+    taken = {exposed_name(*target): target for target in unsaid}
+    for target, (name, where) in said.items():
+        if name and taken.setdefault(name, target) != target:
+            raise where.error(
+                f"is also the name of {'/'.join(taken[name])}",
+                fix="write another name",
+            )
+
+
+def _said(config: Config, at: At) -> dict[tuple[str, str], tuple[str | None, At]]:
+    """Return the configured name of each tool with a table, and its place."""
+    found: dict[tuple[str, str], tuple[str | None, At]] = {}
+    for server, one in config.servers.items():
+        here = at.key("servers").key(server).key("tools")
+        for tool, options in one.tools.items():
+            place = here.key(tool).key("expose_as")
+            found[server, tool] = options.expose_as, place
+    for name, hook in config.webhooks.items():
+        place = at.key("webhooks").key(name).key("expose_as")
+        found[SERVER, name] = hook.expose_as, place
+    return found

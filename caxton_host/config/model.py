@@ -1,18 +1,20 @@
-"""What a configuration says, as frozen values."""
+"""The configuration as frozen values, and the variables of runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from ..core.calls import JSON
 from ..core.grants.grants import Grant
-from ..core.host_limits import Places
-from ..core.limits import Limits
+from ..core.limits import Limits, Places
+from ..core.names import nearest
+from ..core.tools.contexts import RESERVED
 from ..core.tools.servers import ServerConfig, ToolOptions
 from ..core.tools.webhooks import SERVER, Webhook
+from ..errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +27,7 @@ class ContextVar:
 
         required: A run must be given one.
 
-        private: Neither the agent, nor its prompt, nor the log gets to see it.
+        private: Hidden from the agent, its prompt and the log.
     """
 
     default: JSON = field(default=None, repr=False)
@@ -36,7 +38,7 @@ class ContextVar:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expose:
     """
-    How an agent is offered to others.
+    How an agent is exposed as a tool.
 
     Attributes:
         mcp: As a tool of `caxton serve`, to clients of MCP.
@@ -85,14 +87,14 @@ class Agent:
 
     @property
     def tool(self) -> str | None:
-        """Its name as a tool, or ``None``: it is none."""
+        """Its name as a tool; ``None`` if it is not exposed."""
         return (self.expose.name or self.name) if self.expose.mcp else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
     """
-    How the log is proven.
+    How checkpoints of the log are published and trusted.
 
     Attributes:
         anchor: Where checkpoints are sent: ``file:`` and a path, or an address.
@@ -107,7 +109,7 @@ class Audit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth:
     """
-    Whose access tokens are taken, and for what they must be.
+    Which access tokens are accepted.
 
     Attributes:
         issuer: The ``iss`` of its tokens; its metadata is found there.
@@ -128,7 +130,7 @@ class OAuth:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serve:
     """
-    How a host is served: ``[serve]``.
+    Settings of a serving host: ``[serve]``.
 
     Attributes:
         host: The address to listen on.
@@ -141,10 +143,10 @@ class Serve:
 
         ui: Offer the admin page at ``/ui``, where the control API is.
 
-        edit: Let who has the scope admin change servers over the control API.
+        edit: Allow changing servers over the control API, with the scope admin.
 
-        metrics: Who may look at ``/metrics``: ``read``, who has that scope; or
-            ``open``, everybody.
+        metrics: Access to ``/metrics``: ``read`` requires that scope;
+            ``open`` requires no token.
 
         allowed_hosts: Names that requests may be for, besides those of the address.
 
@@ -164,7 +166,7 @@ class Serve:
 
         oauth: Whose access tokens are taken, or ``None``.
 
-        allow_unauthenticated: Who has no token is the user of the machine.
+        allow_unauthenticated: Treat unauthenticated callers as the local user.
     """
 
     host: str = "127.0.0.1"
@@ -198,7 +200,7 @@ class Config:
 
         store_url: Where events are kept, as SQLAlchemy spells it.
 
-        mcp: Whether tool servers are used; if not, there are none here.
+        mcp: Whether tool servers are used; if not, `servers` is empty.
 
         servers: By name.
 
@@ -212,13 +214,13 @@ class Config:
 
         places: How much runs at a time.
 
-        audit: How the log is proven.
+        audit: How checkpoints of the log are published and trusted.
 
         proxy: Where requests of webhooks go through, or ``None``.
 
         telemetry_endpoint: Base URL of an OTLP receiver, or ``None``.
 
-        secrets: Values that nobody may see, each of 8 bytes or more.
+        secrets: Values to mask everywhere, each of 8 bytes or more.
 
         short_secrets: Those that are too short to be looked for in texts.
 
@@ -261,8 +263,78 @@ class Config:
     serve: Serve = field(default_factory=Serve)
 
     def options(self, server: str, tool: str) -> ToolOptions:
-        """Return the operator's word about a tool, of a server or a webhook."""
+        """Return the configured options of a tool of a server or webhook."""
         if server == SERVER and (hook := self.webhooks.get(tool)):
             return hook.options
         said = self.servers.get(server)
         return said.options(tool) if said else ToolOptions()
+
+
+_NONE: Mapping[str, JSON] = {}
+
+
+def run_variables(
+    config: Config, given: Mapping[str, JSON]
+) -> tuple[dict[str, JSON], dict[str, JSON]]:
+    """
+    Return the variables of a run: public ones, and private ones for its servers.
+
+    Raises:
+        UsageError: One is unknown to the configuration, or a required one is
+            missing.
+    """
+    known_variables(config, given)
+    whole = {**given}
+    for key, variable in config.context.items():
+        if key in whole:
+            continue
+        if variable.required:
+            raise UsageError(
+                f"the run variable {key!r} is required", fix=f"add --var {key}=VALUE"
+            )
+        if variable.default is not None:
+            whole[key] = variable.default
+    hidden = {key for key, variable in config.context.items() if variable.private}
+    private = {key: whole.pop(key) for key in hidden & whole.keys()}
+    return whole, private
+
+
+def private_variables(
+    config: Config, given: Mapping[str, JSON] = _NONE
+) -> dict[str, JSON]:
+    """
+    Return the private variables of a run that has begun.
+
+    Raises:
+        UsageError: One of *given* is another: those are recorded, and stay. Or one
+            that is required is missing.
+    """
+    known_variables(config, given)
+    hidden = {key: one for key, one in config.context.items() if one.private}
+    for key in given:
+        if key not in hidden:
+            raise UsageError(
+                f"the run variable {key!r} is recorded and cannot be changed",
+                fix="pass only private variables",
+            )
+    return run_variables(replace(config, context=hidden), given)[1]
+
+
+def known_variables(config: Config, given: Mapping[str, JSON]) -> None:
+    """
+    Check that variables are known to this configuration.
+
+    Raises:
+        UsageError: There is one.
+    """
+    for key in given:
+        if key in RESERVED:
+            raise UsageError(
+                f"the host sets the run variable {key!r}", fix="give it another name"
+            )
+        if config.context and key not in config.context:
+            meant = nearest(key, list(config.context))
+            raise UsageError(
+                f"no run variable {key!r} under [context]",
+                fix=f"write {meant}" if meant else f"add {key} = {{}} to [context]",
+            )

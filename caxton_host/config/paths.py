@@ -1,4 +1,4 @@
-"""Where the files of a user are, by the XDG Base Directory Specification."""
+"""Paths of a user's files, by the XDG Base Directory Specification."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILE_NAME = "caxton.toml"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
     """
-    The folders of one user. None of them has to exist.
+    The folders of one user, which need not exist.
 
     Attributes:
         config: ``caxton.toml``, if there is none in the working folder.
@@ -38,18 +38,18 @@ class Paths:
 
     @property
     def logs(self) -> Path:
-        """Where servers have a file each of what they say to people."""
+        """The folder of the servers' log files."""
         return self.state / "servers"
 
     @property
     def tokens(self) -> Path:
-        """Where logins leave the tokens of servers."""
+        """The folder of OAuth tokens of servers."""
         return self.state / "tokens"
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Paths:
         """
-        Return the folders that *environ* names, or else the usual ones.
+        Return the folders that *environ* names, or the defaults.
 
         >>> Paths.of({"HOME": "/home/ada"}).state.as_posix()
         '/home/ada/.local/state/caxton'

@@ -1,24 +1,64 @@
-"""What is at the top of ``caxton.toml``: its sections, and who reads each."""
+"""The top-level sections of ``caxton.toml`` and their readers."""
 
 from __future__ import annotations
 
 import re
-from urllib.parse import unquote, unquote_plus
+from urllib.parse import unquote, unquote_plus, urlsplit
 
 from ..core.calls import JSON
-from ..core.host_limits import Places
+from ..core.limits import Places
+from ..core.log.checkpoint import parse_key
 from ..core.text.templates import texts
 from ..core.tools.contexts import RESERVED
 from ..core.tools.servers import ServerConfig
 from . import fields as f
-from .agents import DEFS, agent, agent_name
-from .audit import AUDIT
-from .model import ContextVar
-from .schema import STRING, object_, shape_of, shaped
-from .secrets import sounds_secret
+from .agents import agent, agent_name
+from .fields import STRING, object_, shape_of, shaped
+from .model import Audit, ContextVar
+from .rules import DEFS
 from .serve import serve
-from .servers import disabled, server, server_name, webhook, webhook_name
-from .source import At
+from .servers import disabled, server, server_name
+from .source import At, sounds_secret
+from .tools import webhook, webhook_name
+
+_FILE = "file:"
+_HERE = {"localhost", "127.0.0.1", "::1"}
+
+
+@shaped(STRING)
+def _anchor(value: object, at: At) -> str:
+    target = f.text(value, at)
+    if target.startswith(_FILE):
+        path = target.removeprefix(_FILE)
+        return f"{_FILE}{f.resolved(path.removeprefix('//'), at)}"
+    f.check_url(target, at)
+    found = urlsplit(target)
+    if found.scheme.lower() != "https" and found.hostname not in _HERE:
+        raise at.error(
+            "is not https: it could be changed in transit",
+            fix='write it like: "https://HOST/PATH" or "file:PATH"',
+        )
+    return target
+
+
+@shaped(STRING)
+def _key(value: object, at: At) -> bytes:
+    key = parse_key(f.text(value, at))
+    if key is None:
+        raise at.error(
+            "is not a public key", fix="copy the 64 digits that caxton audit key shows"
+        )
+    return key
+
+
+AUDIT = f.tables(
+    {
+        "anchor": ("anchor", _anchor),
+        "trusted_keys": ("trusted_keys", f.listed(_key)),
+    },
+    Audit,
+)
+
 
 #: What takes effect with the next host: these are opened when a host comes up.
 FIXED = ("store_url", "places", "audit", "telemetry_endpoint", "serve")
@@ -39,7 +79,7 @@ _SQLITE_FILE = re.compile(r"(sqlite(?:\+[a-z0-9_]+)?):///(?!:memory:)([^?]+)(.*)
 _PROXY = re.compile(r"https?://(?:[^\s/@]+@)?[^\s/@?#]+/?")
 _PASSWORDS = (
     re.compile(r"^https?://[^/@:]*:([^/]+)@"),
-    # As SQLAlchemy reads it: up to the first @, whatever stands before that.
+    # As SQLAlchemy reads it: up to the first @.
     re.compile(r"^(?!https?:)[^:]*://[^:/]*:([^@]*)@"),
     # As it was meant.
     re.compile(r"^(?!https?:)[^:]*://[^:/]*:(.*)@", re.DOTALL),
@@ -70,10 +110,10 @@ def _store_url(value: object, at: At) -> str:
 
 def store_mistake(address: str) -> tuple[str, str] | None:
     """
-    Return what is wrong with the address of a store, and what mends that.
+    Return the problem with the URL of a store and its fix, or ``None``.
 
     >>> store_mistake("postgresql://h:99999/log")[0]
-    'has a port that is none'
+    'has an invalid port'
     """
     like = f"write it like {_LIKE_SQLITE} or {_LIKE_POSTGRESQL}"
     driver = found[1] if (found := _DRIVER.match(address)) else ""
@@ -83,7 +123,9 @@ def store_mistake(address: str) -> tuple[str, str] | None:
     if driver not in _POSTGRESQL:
         is_server = driver.startswith("postgres")
         return (
-            f"names {driver}, which is not supported" if driver else "is no database",
+            f"names {driver}, which is not supported"
+            if driver
+            else "is not a database URL",
             f"write it like {_LIKE_POSTGRESQL}" if is_server else like,
         )
     if address.partition("?")[0].count("@") > 1:
@@ -95,7 +137,7 @@ def store_mistake(address: str) -> tuple[str, str] | None:
     port = server[1]
     known = port is None or re.fullmatch("[0-9]{1,5}", port)
     if not known or not 1 <= int(port or 1) <= _LAST_PORT:
-        return "has a port that is none", f"write it like {_LIKE_POSTGRESQL}"
+        return "has an invalid port", f"write it like {_LIKE_POSTGRESQL}"
     return None
 
 
@@ -103,7 +145,7 @@ def store_mistake(address: str) -> tuple[str, str] | None:
 def _proxy(value: object, at: At) -> str:
     address = f.text(value, at)
     if not _PROXY.fullmatch(address):
-        raise at.error("is no proxy", fix="write it like: http://HOST:PORT")
+        raise at.error("is not a proxy URL", fix="write it like: http://HOST:PORT")
     _note_password(address, at)
     if token := _TOKEN.search(address):
         at.source.secrets.note(token[1], "", at)
@@ -117,7 +159,7 @@ def _note_password(address: str, at: At) -> None:
 
 def passwords(address: str) -> set[str]:
     """
-    Return what is secret in the address of a database or of a proxy.
+    Return the secrets in the URL of a database or proxy.
 
     >>> sorted(passwords("postgresql://me:hunter%202@db/log?sslpassword=3"))
     ['3', 'hunter 2', 'hunter%202']
@@ -135,11 +177,9 @@ def _server(value: object, at: At) -> ServerConfig | None:
 
 def _variable_name(name: str, at: At) -> None:
     if not _VARIABLE.fullmatch(name):
-        raise at.error("is no name of a variable", fix="write it like: customer_id")
+        raise at.error("is not a valid variable name", fix="write it like: customer_id")
     if name in RESERVED:
-        raise at.error(
-            "is a name that the host gives a value itself", fix="give it another name"
-        )
+        raise at.error("is a variable that the host sets", fix="give it another name")
 
 
 _CONTEXT: f.Fields = {
@@ -189,7 +229,7 @@ TOP: f.Fields = {
 
 
 def restart_sections() -> list[str]:
-    """Return the sections of which a change takes effect when a host restarts."""
+    """Return the sections whose changes take effect when a host restarts."""
     return [key for key, (attribute, _) in TOP.items() if attribute in FIXED]
 
 

@@ -1,4 +1,4 @@
-"""``[serve]``: who may call, and ``[agents.NAME.expose]``: what is offered to them."""
+"""Reader of ``[serve]`` and of the variables that override it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..core.calls import JSON
-from ..core.tokens import SIGNATURES
-from ..core.tools.schemas import bounded
+from ..core.grants.principals import SIGNATURES
+from ..core.text.urls import in_the_clear, is_loopback
 from ..core.tools.servers import Rate
-from ..core.tools.url_origin import in_the_clear, is_loopback
-from ..errors import BadBytes, ConfigError
-from ..lib.json_schema import check
+from ..errors import ConfigError
 from . import fields as f
-from .model import Config, Expose, OAuth, Serve
-from .schema import RATE, STRING, array, object_, one_of, shaped
-from .servers import SCHEMA_OF_OBJECT, exposed_name
-from .source import At, Complaints
+from .fields import RATE, STRING, array, object_, one_of, shaped
+from .model import OAuth, Serve
+from .source import At, ErrorCollector
 
 _LAST_PORT = 65535
 _MINUTE = 60
@@ -39,25 +35,20 @@ _PORT = re.compile(r"[0-9]{1,5}")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
-@shaped({"type": "integer", "minimum": 1})
-def _some(value: object, at: At) -> int:
-    if (number := f.number(value, at)) < 1:
-        raise at.error("is none", fix="write 1 or more")
-    return number
-
-
 @shaped(STRING)
 def _address(value: object, at: At) -> str:
     address = f.text(value, at)
     if not _ADDRESS.fullmatch(address):
-        raise at.error("is no address to listen on", fix='write it like: "127.0.0.1"')
+        raise at.error(
+            "is not an address to listen on", fix='write it like: "127.0.0.1"'
+        )
     return address
 
 
 @shaped({"type": "integer", "minimum": 0, "maximum": _LAST_PORT})
 def _port(value: object, at: At) -> int:
     if (number := f.number(value, at)) > _LAST_PORT:
-        raise at.error("is no port", fix=f"write 0 to {_LAST_PORT}; 0 is any")
+        raise at.error("is not a valid port", fix=f"write 0 to {_LAST_PORT}; 0 is any")
     return number
 
 
@@ -66,7 +57,7 @@ def _host_name(value: object, at: At) -> str:
     name = f.text(value, at).lower()
     if not _NAME.fullmatch(name):
         raise at.error(
-            "is no name of a host",
+            "is not a valid host name",
             fix='write it like: "agents.example.com" or "agents.example.com:8443"',
         )
     return name
@@ -77,7 +68,7 @@ def _origin(value: object, at: At) -> str:
     origin = f.text(value, at).lower()
     if not _ORIGIN.fullmatch(origin):
         raise at.error(
-            "is no origin of pages", fix='write it like: "https://app.example.com"'
+            "is not a valid origin", fix='write it like: "https://app.example.com"'
         )
     return origin
 
@@ -87,7 +78,7 @@ def _per_minute(value: object, at: At) -> int:
     rate: Rate = f.rate(value, at)
     number = round(rate.number * _MINUTE / rate.seconds)
     if number < 1:
-        raise at.error("is less than one a minute", fix='write it like: "600/min"')
+        raise at.error("is less than one per minute", fix='write it like: "600/min"')
     return number
 
 
@@ -96,7 +87,7 @@ def _safe_url(value: object, at: At) -> str:
     address = f.url(value, at)
     if in_the_clear(address):
         raise at.error(
-            "is not https, so it could be changed on the way",
+            "is not https: it could be changed in transit",
             fix="write its https address",
         )
     return address
@@ -107,7 +98,7 @@ def _audience(value: object, at: At) -> str:
     audience = f.text(value, at)
     if not _AUDIENCE.fullmatch(audience):
         raise at.error(
-            "is no audience",
+            "is not a valid audience",
             fix='write the address of this service: "https://agents.example.com/mcp"',
         )
     return audience
@@ -117,7 +108,7 @@ def _audience(value: object, at: At) -> str:
 def _algorithms(value: object, at: At) -> tuple[str, ...]:
     names: tuple[str, ...] = f.listed(f.choice(*SIGNATURES))(value, at)
     if not names:
-        raise at.error("names none", fix='write algorithms = ["RS256", "ES256"]')
+        raise at.error("is empty", fix='write algorithms = ["RS256", "ES256"]')
     return names
 
 
@@ -148,9 +139,9 @@ _SERVE: f.Fields = {
     "metrics": ("metrics", f.choice("read", "open")),
     "allowed_hosts": ("allowed_hosts", f.listed(_host_name)),
     "allowed_origins": ("allowed_origins", f.listed(_origin)),
-    "runs": ("runs", _some),
+    "runs": ("runs", f.some),
     "queue": ("queue", f.number),
-    "concurrency": ("concurrency", _some),
+    "concurrency": ("concurrency", f.some),
     "rate": ("rate", _per_minute),
     "body": ("body", f.size),
     "drain": ("drain", f.duration),
@@ -162,15 +153,15 @@ _SERVE: f.Fields = {
 @shaped(object_(_SERVE))
 def serve(value: object, at: At) -> Serve:
     """
-    Return how the host is served.
+    Read ``[serve]``.
 
     Raises:
-        ConfigError: The table says what cannot be.
+        ConfigError: The table is invalid.
     """
     found = Serve(**f.read(value, _SERVE, at))
     if found.allow_unauthenticated and not is_loopback(found.host):
         raise at.key("allow_unauthenticated").error(
-            "would let everybody in, for other machines reach that host",
+            "would accept unauthenticated requests from other machines",
             fix='remove it, or write host = "127.0.0.1"',
         )
     return found
@@ -178,13 +169,13 @@ def serve(value: object, at: At) -> Serve:
 
 def from_environment(given: Serve, environ: Mapping[str, str]) -> Serve:
     """
-    Return *given* with what the environment says instead; see `VARIABLES`.
+    Return *given* with the overrides of the environment; see `VARIABLES`.
 
     Raises:
-        ConfigError: It says what cannot be.
+        ConfigError: It is invalid.
     """
     said: dict[str, Any] = {}
-    several = Complaints()
+    several = ErrorCollector()
     for key, name in VARIABLES.items():
         if text := variable(environ, name):
             with several:
@@ -193,15 +184,15 @@ def from_environment(given: Serve, environ: Mapping[str, str]) -> Serve:
     served = replace(given, **said)
     if "host" in said and served.allow_unauthenticated and not is_loopback(served.host):
         raise ConfigError(
-            f"the variable {VARIABLES['host']} would let everybody in: other machines "
-            "reach that host, and allow_unauthenticated is set",
+            f"the variable {VARIABLES['host']} would accept unauthenticated "
+            "requests from other machines, since allow_unauthenticated is set",
             fix="remove allow_unauthenticated from [serve], or unset the variable",
         )
     return served
 
 
 def variable(environ: Mapping[str, str], name: str) -> str:
-    """Return what a variable says, or ``""``: Kubernetes sets some for its services."""
+    """Return the value of a variable; ``""`` if Kubernetes set it for a service."""
     text = environ.get(name, "")
     return "" if _LINK.match(text) else text
 
@@ -236,56 +227,3 @@ _READ: Mapping[str, Callable[[str, str], Any]] = {
     "host": _host_said,
     "port": _port_said,
 }
-
-
-@shaped(SCHEMA_OF_OBJECT)
-def _object_schema(value: object, at: At) -> Mapping[str, JSON]:
-    schema = f.json_value(f.table(value, at), at)
-    if not isinstance(schema, dict) or schema.get("type") != "object":
-        raise at.error(
-            "is no JSON Schema of an object",
-            fix=f'write {at.name} = {{ type = "object", properties = {{ ... }} }}',
-        )
-    try:
-        check(bounded(schema))
-    except BadBytes as exc:
-        raise at.error(str(exc), fix="correct it, or make it smaller") from None
-    return schema
-
-
-@shaped(STRING)
-def _tool_name(value: object, at: At) -> str:
-    name = f.text(value, at)
-    exposed_name(name, at)
-    return name
-
-
-_EXPOSE: f.Fields = {
-    "mcp": ("mcp", f.flag),
-    "name": ("name", _tool_name),
-    "mcp_name": ("name", _tool_name),
-    "input_schema": ("input_schema", _object_schema),
-    "output_schema": ("output_schema", _object_schema),
-}
-expose = f.tables(_EXPOSE, Expose)
-
-
-def check_exposed(config: Config, at: At) -> None:
-    """
-    Refuse agents that clients could not call by their names.
-
-    Raises:
-        ConfigError: There is one. It points at its ``expose``.
-    """
-    taken: dict[str, str] = {}
-    for name, agent in config.agents.items():
-        if agent.tool is None:
-            continue
-        here = at.key("agents").key(name).key("expose")
-        exposed_name(agent.tool, here.key("name"))
-        if agent.tool in taken:
-            raise here.error(
-                f"is also what the agent {taken[agent.tool]} is offered as",
-                fix='write another name = "..."',
-            )
-        taken[agent.tool] = name

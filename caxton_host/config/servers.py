@@ -1,35 +1,27 @@
-"""Tables that say where tools are: ``[servers.NAME]`` and ``[webhooks.NAME]``."""
+"""Reader of ``[servers.NAME]``: transports, OAuth, supervision, resources."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
-from dataclasses import replace
-from functools import partial
 from typing import Any, cast
+from urllib.parse import quote, urlsplit
 
-from ..core.calls import JSON, Retry
-from ..core.names import is_server_name, is_tool_name
+from ..core.names import is_server_name
+from ..core.text.urls import in_the_clear
 from ..core.tools.servers import (
-    USUAL,
     BreakerOptions,
+    OAuth,
     Resources,
     Restart,
     ServerConfig,
-    ToolOptions,
 )
-from ..core.tools.url_origin import in_the_clear
-from ..core.tools.webhooks import SERVER, Webhook, placeholders
-from ..errors import UsageError
+from ..core.tools.webhooks import SERVER
 from . import fields as f
-from .oauth import check_oauth, oauth
-from .schema import (
+from .fields import (
     DURATION,
-    INTEGER,
     SIZE,
     STRING,
-    Shape,
     array,
     either,
     mapping,
@@ -37,12 +29,90 @@ from .schema import (
     one_of,
     shaped,
 )
-from .secrets import sounds_secret
-from .source import At, Complaints
+from .source import At, sounds_secret
+from .tools import SHARED, TOOLS, Problem, collected, with_public
+
+_OAUTH: f.Fields = {
+    "flow": ("flow", f.choice("credentials", "code")),
+    "client_id": ("client_id", f.text),
+    "client_secret": ("client_secret", f.text),
+    "client_metadata": ("client_metadata", f.url),
+    "issuer": ("issuer", f.url),
+    "scope": ("scope", f.text),
+    "method": ("method", f.choice("basic", "post")),
+    "redirect_port": ("redirect_port", f.number),
+    "allow_private": ("allow_private", f.flag),
+}
+_CREDENTIALS = ("client_id", "client_secret", "issuer")
+_LOGIN_ONLY = ("client_metadata", "redirect_port")
+_LAST_PORT = 65535
+
+
+@shaped(object_(_OAUTH))
+def oauth(value: object, at: At) -> OAuth:
+    """Read ``[servers.NAME.oauth]``."""
+    found = f.read(value, _OAUTH, at)
+    by_login = found.get("flow") == "code"
+    # A secret without its issuer would go wherever the server says.
+    needed = _CREDENTIALS if not by_login or found.get("client_secret") else ()
+    for key in needed:
+        if not found.get(key):
+            raise at.error(f"needs its {key}", fix=f'write {key} = "..."')
+    for key in _LOGIN_ONLY:
+        if key in found and not by_login:
+            raise at.key(key).error(
+                "is only valid for logins", fix=f'write flow = "code", or remove {key}'
+            )
+    secret = found.get("client_secret", "")
+    # The second is what the header of a request for a token is made of.
+    for form in (secret, quote(secret, safe="")):
+        at.source.secrets.note(form, "client_secret", at)
+    if "issuer" in found and in_the_clear(found["issuer"]):
+        raise at.key("issuer").error(
+            "is not https: the credentials could be read in transit",
+            fix="write its https address",
+        )
+    _check_client(found, at)
+    return OAuth(**found)
+
+
+def _check_client(found: dict[str, Any], at: At) -> None:
+    document = found.get("client_metadata")
+    if document is not None:
+        if found.get("client_id"):
+            raise at.key("client_metadata").error(
+                "cannot be combined with client_id", fix="remove one of them"
+            )
+        where = urlsplit(str(document))
+        if where.scheme.lower() != "https" or where.path in {"", "/"}:
+            raise at.key("client_metadata").error(
+                "is not a valid client URL",
+                fix="write an https address with a path",
+            )
+    if found.get("redirect_port", 0) > _LAST_PORT:
+        raise at.key("redirect_port").error(
+            "is not a valid port", fix=f"write 1 to {_LAST_PORT}"
+        )
+
+
+def check_oauth(found: dict[str, Any], at: At) -> None:
+    """Check that the other keys of a server are compatible with OAuth."""
+    if "url" not in found:
+        raise at.key("oauth").error(
+            "is for servers that have a url", fix="remove it, or use env"
+        )
+    if any(name.lower() == "authorization" for name in found.get("headers", {})):
+        raise at.key("oauth").error(
+            "cannot be combined with a header Authorization", fix="remove one of them"
+        )
+    if in_the_clear(found["url"]):
+        raise at.key("url").error(
+            "is not https: its tokens could be read in transit",
+            fix="write its https address",
+        )
+
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_EXPOSED_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_RESERVED = "caxton__"
 _TRANSPORTS = {
     "stdio": "stdio",
     "http": "http",
@@ -51,76 +121,30 @@ _TRANSPORTS = {
     "streamableHttp": "http",
     "sse": "sse",
 }
-#: Of a JSON Schema that is a table.
-SCHEMA_OF_OBJECT: Shape = {
-    "type": "object",
-    "properties": {"type": {"const": "object"}},
-    "required": ["type"],
-    "description": "a JSON Schema of an object",
-}
-_EFFECT = f.choice("read", "idempotent", "keyed", "unsafe")
-_RECORD = f.choice("full", "hash")
 _ELICITATION = f.choice("refuse", "defaults")
-_OVER_LIMIT = f.choice("fail", "cut")
-#: What is wrong, and how to go on.
-_Problem = tuple[str, str]
 _PLACES = {"command", "url", "nested"}
-_NO_PLACE: _Problem = (
+_NO_PLACE: Problem = (
     "needs either a command or a url, and not both",
     'write command = "python", or url = "https://..."',
 )
-_NO_URL: _Problem = ("needs a url", 'write url = "https://HOST/{param}"')
-_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-_SENDS_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 def server_name(name: str, at: At) -> None:
-    """Refuse a name that no server may have."""
+    """Check the name of a server."""
     if name == SERVER:
         raise at.error(
             "the name is reserved for [webhooks.NAME]", fix="give it another name"
         )
     if not is_server_name(name):
         raise at.error(
-            "is no name for a server",
+            "is not a valid server name",
             fix="use letters, digits, '-', '.' and single '_'; at most 64",
-        )
-
-
-def webhook_name(name: str, at: At) -> None:
-    """Refuse a name that no webhook may have."""
-    if not is_tool_name(name) or "/" in name:
-        raise at.error(
-            "is no name for a webhook",
-            fix="use letters, digits, '-', '.' and '_'; at most 128",
-        )
-
-
-@shaped(STRING)
-def exposed(value: object, at: At) -> str:
-    """Read a name that agents use."""
-    name = f.text(value, at)
-    exposed_name(name, at)
-    return name
-
-
-def exposed_name(name: str, at: At) -> None:
-    """Refuse a name that not every provider of models takes, or that is the host's."""
-    if name.lower().startswith(_RESERVED):
-        raise at.error(
-            f"names that begin with {_RESERVED} are reserved for the host",
-            fix="give it another name",
-        )
-    if not _EXPOSED_NAME.fullmatch(name):
-        raise at.error(
-            "is no name for a tool",
-            fix="use letters, digits, '-' and '_'; at most 64",
         )
 
 
 def _env_name(name: str, at: At) -> None:
     if not _ENV_NAME.fullmatch(name):
-        raise at.error("is no name of a variable", fix="write it like: LOG_LEVEL")
+        raise at.error("is not a valid variable name", fix="write it like: LOG_LEVEL")
 
 
 @shaped(mapping(STRING))
@@ -164,17 +188,6 @@ def _start(value: object, at: At) -> bool:
     return bool(f.choice("eager", "lazy")(value, at) == "eager")
 
 
-@shaped(SCHEMA_OF_OBJECT)
-def _object_schema(value: object, at: At) -> JSON:
-    schema: JSON = f.json_value(value, at)
-    if not isinstance(schema, dict) or schema.get("type") != "object":
-        raise at.error(
-            "is no JSON Schema of an object",
-            fix='write input_schema = { type = "object", properties = { ... } }',
-        )
-    return schema
-
-
 @shaped(either({"const": "off"}, DURATION))
 def _health(value: object, at: At) -> float:
     return 0.0 if value == "off" else f.duration(value, at)
@@ -201,49 +214,10 @@ _BREAKER: f.Fields = {
 }
 
 
-def _up_to(most: int, fix: str) -> f.Reader:
-    """Return a reader of a number from 1 to *most*."""
-
-    @shaped({"type": "integer", "minimum": 1, "maximum": most})
-    def reader(value: object, at: At) -> int:
-        found = f.number(value, at)
-        if not 1 <= found <= most:
-            raise at.error(f"is not 1 to {most}", fix=fix)
-        return found
-
-    return reader
-
-
-_RETRY: f.Fields = {
-    "attempts": ("attempts", _up_to(10, "write 1 to send a call once")),
-    "backoff": ("backoff", f.duration),
-    "backoff_ms": ("backoff", f.milliseconds),
-}
-_RETRIED = f.tables(_RETRY, partial(Retry, attempts=USUAL.attempts))
-
-
-@shaped(either({"const": False}, DURATION))
-def _threshold(value: object, at: At) -> float:
-    return 0.0 if value is False else f.duration(value, at)
-
-
-@shaped(either({"const": False}, INTEGER))
-def _threshold_ms(value: object, at: At) -> float:
-    return f.milliseconds(value, at) if value else 0.0
-
-
 @shaped(either({"const": False}, SIZE))
 def _blobs_over(value: object, at: At) -> int | None:
     return None if value is False else f.size(value, at)
 
-
-_SHARED: f.Fields = {
-    "retry": ("retry", _RETRIED),
-    "over_limit": ("over_limit", _OVER_LIMIT),
-    "slow_response_threshold": ("slow_response_threshold", _threshold),
-    "slow_response_threshold_ms": ("slow_response_threshold", _threshold_ms),
-    "slow_response_message": ("slow_response_message", f.text),
-}
 
 _RESOURCES: f.Fields = {
     "include": ("include", f.listed(f.text)),
@@ -264,59 +238,6 @@ def _resources(value: object, at: At) -> Resources | None:
         return found
     return Resources() if f.flag(value, at) else None
 
-
-_MESSAGE: f.Fields = {
-    "message_field": ("message_field", f.text),
-    "message_template": ("message_template", f.text),
-    "speech_field": ("message_field", f.text),
-    "speech_template": ("message_template", f.text),
-}
-
-
-_CACHE: f.Fields = {"ttl": ("ttl", f.duration)}
-
-
-@shaped(object_(_CACHE, "ttl"))
-def _cache(value: object, at: At) -> float:
-    found = f.read(value, _CACHE, at)
-    if "ttl" not in found:
-        raise at.error("needs a ttl", fix='write cache = { ttl = "60s" }')
-    return float(found["ttl"])
-
-
-def _check_cache(options: ToolOptions | Webhook, at: At) -> None:
-    """Refuse to keep answers of a tool that does more than to read."""
-    if options.cache is not None and options.effect != "read":
-        raise at.key("cache").error(
-            "is only for a tool that reads",
-            fix='write effect = "read" beside it, or remove cache',
-        )
-
-
-_TOOL: f.Fields = {
-    "expose_as": ("expose_as", exposed),
-    "effect": ("effect", _EFFECT),
-    "key_argument": ("key_argument", f.text),
-    "description": ("description", f.text),
-    "input_schema": ("input_schema", _object_schema),
-    "timeout": ("timeout", f.duration),
-    "timeout_ms": ("timeout", f.milliseconds),
-    "record": ("record", _RECORD),
-    "reply": ("reply", f.choice("full", "message")),
-    "cache": ("cache", _cache),
-    **_SHARED,
-    **_MESSAGE,
-}
-
-
-@shaped(object_(_TOOL))
-def _tool(value: object, at: At) -> ToolOptions:
-    found = ToolOptions(**f.read(value, _TOOL, at))
-    _check_cache(found, at)
-    return found
-
-
-_TOOLS = f.mapped(_tool)
 
 _ENDPOINT: f.Fields = {
     "command": ("command", _command),
@@ -348,10 +269,10 @@ _SERVER: f.Fields = {
     "blobs_over": ("blobs_over", _blobs_over),
     "elicitation": ("elicitation", _ELICITATION),
     "concurrency": ("concurrency", f.some),
-    **_SHARED,
+    **SHARED,
     "on_tool_change": ("on_tool_change", f.choice("refuse", "accept")),
     "rate": ("rate", f.rate),
-    "tools": ("tools", _TOOLS),
+    "tools": ("tools", TOOLS),
     "wire_log": ("wire_log", _file),
     "public": ("", f.listed(f.text)),
     "enabled": ("", f.flag),
@@ -373,13 +294,8 @@ def server_keys() -> set[str]:
     return {*_SERVER}
 
 
-def tool_keys() -> set[str]:
-    """Return the keys of ``[servers.NAME.tools.TOOL]``."""
-    return {*_TOOL}
-
-
 def disabled(values: object, at: At) -> bool:
-    """Return whether the table of a server says not to use it."""
+    """Return whether the table of a server disables it."""
     table = f.table(values, at)
     return table.get("enabled") is False or table.get("disabled") is True
 
@@ -392,16 +308,16 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
     Args:
         values: The table.
 
-        at: Where it stands.
+        at: Its place.
 
         name: What it is called, if not by its key.
 
     Raises:
-        ConfigError: It says what cannot be.
+        ConfigError: It is invalid.
     """
-    at = _with_public(values, at)
+    at = with_public(values, at)
     fields = _FOREIGN if at.source.imported else _SERVER
-    found = _collected(values, fields, at, _PLACES, _NO_PLACE)
+    found = collected(values, fields, at, _PLACES, _NO_PLACE)
     for key, value in found.pop("nested", {}).items():
         # Some programs write the environment beside the nested table.
         found[key] = {**value, **found.get(key, {})} if key == "env" else value
@@ -411,11 +327,11 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
     transport = found.setdefault("transport", "http" if "url" in found else "stdio")
     if (transport == "stdio") != bool(command):
         raise at.error(
-            f"the transport {transport} does not go with what it has",
-            fix="stdio goes with a command, http and sse go with a url",
+            f"the transport {transport} does not match its command or url",
+            fix="stdio needs a command, http and sse need a url",
         )
     if "url" in found and found.get("headers") and in_the_clear(found["url"]):
-        at.key("url").warn("is not https, so its headers can be read on the way")
+        at.key("url").warn("is not https: its headers can be read in transit")
     if "oauth" in found:
         check_oauth(found, at)
     _check_answers(found, at)
@@ -430,130 +346,23 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
 
 def tools_alone(values: object, at: At) -> ServerConfig:
     """
-    Return what a table of a server says of its tools, and nothing to reach it by.
+    Read only the options of tools of a server, without its address.
 
     Raises:
-        ConfigError: It says what cannot be.
+        ConfigError: It is invalid.
     """
     tools = f.table(values, at).get("tools", {})
-    return ServerConfig(name=at.name, tools=_TOOLS(tools, at.key("tools")))
+    return ServerConfig(name=at.name, tools=TOOLS(tools, at.key("tools")))
 
 
 def _check_answers(found: Mapping[str, Any], at: At) -> None:
-    """Refuse to keep answers that are for one run alone."""
+    """Check that no answer is cached if headers depend on the run."""
     if not any("${context." in text for text in found.get("headers", {}).values()):
         return
     for tool, options in found.get("tools", {}).items():
         if options.cache is not None:
             place = at.key("tools").key(tool).key("cache")
             raise place.error(
-                "cannot be: the headers of the server refer to the context of a run",
+                "cannot be used: the server's headers refer to the context of a run",
                 fix="remove it",
             )
-
-
-def _collected(
-    values: object,
-    fields: f.Fields,
-    at: At,
-    needed: AbstractSet[str],
-    otherwise: _Problem,
-) -> dict[str, Any]:
-    """Return what a table says, of which some attribute of *needed* has to be."""
-    several = Complaints()
-    found = f.collect(values, fields, at, several)
-    keys = f.table(values, at).keys()
-    # A key that is not known may be one that is needed, misspelt.
-    said = {fields[key][0] for key in keys & fields.keys()}
-    if not said & needed and keys <= fields.keys():
-        several.found.append(at.error(*otherwise))
-    several.settle()
-    return found
-
-
-def _with_public(values: object, at: At) -> At:
-    names = f.listed(f.text)(f.table(values, at).get("public", []), at.key("public"))
-    return replace(at, public=frozenset(name.upper() for name in names))
-
-
-@shaped(one_of(_METHODS))
-def _method(value: object, at: At) -> str:
-    return str(f.choice(*_METHODS)(value, at))
-
-
-@shaped(STRING)
-def _template(value: object, at: At) -> str:
-    address = f.text(value, at)
-    try:
-        placeholders(address)
-    except UsageError as exc:
-        raise at.error(str(exc), exc.fix) from None
-    f.check_url(re.sub(r"[{}]", "_", address), at)
-    return address
-
-
-_WEBHOOK: f.Fields = {
-    "url": ("url", _template),
-    "method": ("method", _method),
-    "description": ("description", f.text),
-    "params": ("params", f.json_value),
-    "headers": ("headers", f.header_map),
-    "body": ("body", f.choice("json", "none")),
-    "timeout": ("timeout", f.duration),
-    "timeout_ms": ("timeout", f.milliseconds),
-    "concurrency": ("concurrency", _up_to(1000, "write 16, which is the default")),
-    "effect": ("effect", _EFFECT),
-    "expose_as": ("expose_as", exposed),
-    "allow_private": ("allow_private", f.flag),
-    "max_result": ("max_result", f.size),
-    "record": ("record", _RECORD),
-    "reply": ("reply", f.choice("full", "message")),
-    "cache": ("cache", _cache),
-    "retry": ("retry", _RETRIED),
-    "public": ("", f.listed(f.text)),
-    **_MESSAGE,
-}
-
-
-@shaped(object_(_WEBHOOK, "url"))
-def webhook(values: object, at: At) -> Webhook:
-    """
-    Return the webhook that a table describes.
-
-    Raises:
-        ConfigError: It says what cannot be.
-    """
-    at = _with_public(values, at)
-    found = _collected(values, _WEBHOOK, at, {"url"}, _NO_URL)
-    method = found.setdefault("method", "POST")
-    found.setdefault("body", "json" if method in _SENDS_BODY else "none")
-    found["params"] = _schema(found.get("params"), found["url"], at.key("params"))
-    hook = Webhook(name=at.name, **found)
-    _check_cache(hook, at)
-    return hook
-
-
-def _schema(schema: JSON, url: str, at: At) -> dict[str, JSON]:
-    """Return the JSON Schema of a webhook: what it says, or what its address takes."""
-    names = list(dict.fromkeys(placeholders(url)))
-    if schema is None:
-        return {
-            "type": "object",
-            "properties": {name: {"type": "string"} for name in names},
-            "required": [*names],
-        }
-    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-        raise at.error(
-            "is no JSON Schema of an object",
-            fix='write params = { type = "object", properties = { ... } }',
-        )
-    properties = schema.get("properties", {})
-    if not isinstance(properties, dict):
-        raise at.key("properties").error("wanted a table", fix="write { NAME = {...} }")
-    for name in names:
-        if name not in properties:
-            raise at.error(
-                f"says nothing of {name}, which the url takes",
-                fix=f'add properties.{name} = {{ type = "string" }}',
-            )
-    return {"type": "object", **schema}

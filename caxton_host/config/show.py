@@ -1,4 +1,4 @@
-"""A configuration for people and programs to look at, without its secrets."""
+"""The configuration as a document without secrets, and the origin of settings."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from ..core.calls import JSON, Retry
 from ..core.text.redact import MASK, Redactor
 from ..core.tools.servers import ServerConfig
 from ..core.tools.webhooks import Webhook
+from .key_lines import Lines
+from .load import STORE_VARIABLE
 from .model import Agent, Config, Serve
-from .secrets import sounds_secret
+from .paths import CONFIG_VARIABLE, STATE_VARIABLE
+from .serve import VARIABLES, variable
+from .source import sounds_secret
 
 _HIDDEN = "***"
 _SECRET = frozenset({"client_secret"})
@@ -159,3 +163,36 @@ def _agent(agent: Agent) -> dict[str, JSON]:
         "grant": agent.grant.to_payload(),
         "expose": _given(asdict(agent.expose)),
     }
+
+
+#: Settings by their dotted keys, with their variables. ``config`` and ``state`` have no
+#: key: these are the file itself, and the folder of keys and tokens.
+SETTINGS: Mapping[str, str] = {
+    "config": CONFIG_VARIABLE,
+    "state": STATE_VARIABLE,
+    "store.url": STORE_VARIABLE,
+    **{f"serve.{key}": name for key, name in VARIABLES.items()},
+}
+
+
+def origins(
+    config: Config, environ: Mapping[str, str], options: Mapping[str, str]
+) -> dict[str, str]:
+    """
+    Return the origin of each setting: an option, variable, line or ``default``.
+
+    Args:
+        config: What was loaded.
+
+        environ: What it was loaded with.
+
+        options: Settings that the command line made, to the option.
+    """
+    text = config.path.read_text("utf-8-sig") if config.path else ""
+    lines, file = Lines(text), config.path.name if config.path else ""
+    found: dict[str, str] = {}
+    for setting, name in SETTINGS.items():
+        line = lines.known.get(tuple(setting.split(".")))
+        given = options.get(setting) or (name if variable(environ, name) else "")
+        found[setting] = given or (f"{file}:{line}" if line else "default")
+    return found

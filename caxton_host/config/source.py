@@ -1,38 +1,35 @@
 """
-One file of a configuration: its bounds, its text as a tree, and places in it.
+Places in a file of a configuration, and the references and secrets in its values.
 
-Every complaint names the file, the key and what to do. None shows a value: it
-may be a secret that stands in the wrong place.
+Every error names the file, the key and the fix. None shows a value: it may be a secret
+in the wrong place (law 8).
+
+``caxton.toml`` has the references ``${env:NAME}``, ``${env:NAME:-default}`` and
+``${file:PATH}``. An imported file keeps the spellings of its program: ``${NAME}``,
+``${NAME:-default}``, ``${VAR|default}``, ``${env:NAME}``, ``${workspaceFolder}``,
+``${userHome}``, and VS Code's ``${input:id}``, which is the variable
+``CAXTON_INPUT_ID``; it cannot read files. ``${context.x}`` is left for the run, and
+``$${`` stands for ``${``.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
-import tomllib
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias, cast
 
 from ..core.names import nearest
+from ..core.text.redact import MIN_LENGTH
 from ..errors import ConfigError, UnsetError
 from .key_lines import Lines
-from .secrets import Secrets
-
-MAX_FILE = 1024 * 1024
-_MAX_DEPTH = 32
-#: In a line. tomllib takes time and memory by the square of a key's parts.
-_MAX_DOTS = 1000
 
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}(?:\[[0-9]+\])?")
-_TOML_PROBLEM = re.compile(r"(.*) \(at (line \d+, column \d+|end of document)\)")
-_JSONC = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_TRAILING_COMMA = re.compile(r'("(?:[^"\\\n]|\\.)*")|,(?=\s*[}\]])')
 
 _NO_LINES = Lines("")
-
-_Tree: TypeAlias = "dict[str, Any]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +61,11 @@ class Source:
 
 
 @dataclass(slots=True)
-class Complaints:
+class ErrorCollector:
     """
-    Goes on after each complaint in a ``with``, to raise all of them at the end.
+    Collects the errors of several ``with`` blocks, to raise all of them.
 
-    >>> several = Complaints()
+    >>> several = ErrorCollector()
     >>> for text in ("1", "x"):
     ...     with several:
     ...         if not text.isdecimal():
@@ -92,7 +89,7 @@ class Complaints:
 
     def settle(self) -> None:
         """
-        Return if there was none.
+        Raise the collected errors, if there are any.
 
         Raises:
             ConfigError: The first; its ``each`` has all.
@@ -118,7 +115,7 @@ class At:
 
     @property
     def name(self) -> str:
-        """The last key: what a table is called."""
+        """The last key: the name of a table."""
         return self.keys[-1]
 
     @property
@@ -147,11 +144,11 @@ class At:
     def error(
         self, problem: str, fix: str = "", *, line: int | None = None
     ) -> ConfigError:
-        """Return a complaint about this place."""
+        """Return an error at this place."""
         return self._complaint(ConfigError, problem, fix, line)
 
     def unset(self, problem: str, fix: str) -> ConfigError:
-        """Return the complaint that a variable is not set."""
+        """Return the error that a variable is not set."""
         return self._complaint(UnsetError, problem, fix, None)
 
     def _complaint(
@@ -166,161 +163,180 @@ class At:
         )
 
     def warn(self, text: str) -> None:
-        """Note what is odd here, and go on."""
+        """Record a warning at this place."""
         self.source.warnings.append(str(self.error(text)))
 
     def unknown(self, name: str, known: Iterable[str]) -> None:
         """
-        Complain about a key that nothing reads.
+        Report an unknown key.
 
         Raises:
             ConfigError: Unless the file was written for another program.
         """
         here = self.key(name)
         if self.source.imported:
-            here.warn("this key is not known and not read")
+            here.warn("unknown key, ignored")
             return
         names = sorted(known)
         close = nearest(name, names)
         raise here.error(
-            "there is no such key",
+            "unknown key",
             fix=f"write {close}" if close else f"known here: {', '.join(names)}",
         )
 
     def expand(self, text: str) -> str:
-        """Return *text* with its variables filled in."""
+        """Expand the references in *text*."""
         return self.source.secrets.expand(text, self)
-
-
-def read_bytes(path: Path, at: At) -> bytes:
-    """
-    Return the bytes of a file of bounded size.
-
-    Raises:
-        ConfigError: It cannot be read, or is too large.
-    """
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE + 1)
-    except OSError as exc:
-        reason = exc.strerror or type(exc).__name__
-        raise at.error(
-            f"cannot be read: {reason}", fix="name a file that you may read"
-        ) from None
-    if len(data) > MAX_FILE:
-        raise at.error("has more than 1 MiB", fix="split it, and import the parts")
-    return data
-
-
-def parse_toml(data: bytes, at: At) -> _Tree:
-    """
-    Return the tree of a TOML text.
-
-    Raises:
-        ConfigError: It is broken, or too deep.
-    """
-    text = text_of(data, at)
-    if any(line.count(".") > _MAX_DOTS for line in text.splitlines()):
-        raise _too_deep(at)
-    try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as exc:
-        found = _TOML_PROBLEM.fullmatch(str(exc))
-        problem, place = found.groups() if found else (str(exc), "")
-        if not place.startswith("line"):
-            end = text.split("\n")
-            place = f"line {len(end)}, column {len(end[-1]) + 1}"
-        raise at.error(
-            f"broken TOML at {place}: {problem}",
-            fix="correct that line; texts are quoted, and each table stands once",
-            line=int(place.split()[1].rstrip(",")),
-        ) from None
-    except (RecursionError, ValueError):
-        raise _too_deep(at) from None
-    return bounded(tree, at)
-
-
-def plain_json(data: bytes, at: At) -> str:
-    """
-    Return a JSON text with its comments and trailing commas blanked out.
-
-    Raises:
-        ConfigError: It is not UTF-8.
-    """
-    text = _JSONC.sub(lambda found: found[1] or _blank(found[0]), text_of(data, at))
-    return _TRAILING_COMMA.sub(lambda found: found[1] or " ", text)
-
-
-def parse_json(data: bytes, at: At) -> _Tree:
-    """
-    Return the tree of a JSON text, comments and trailing commas left out.
-
-    Raises:
-        ConfigError: It is broken, too deep, or not an object.
-    """
-    text = plain_json(data, at)
-    try:
-        tree: Any = json.loads(text)
-    except json.JSONDecodeError as exc:
-        raise at.error(
-            f"broken JSON at line {exc.lineno}, column {exc.colno}: {exc.msg}",
-            fix="correct that line",
-            line=exc.lineno,
-        ) from None
-    except (RecursionError, ValueError):
-        raise _too_deep(at) from None
-    if not isinstance(tree, dict):
-        raise at.error("is not a JSON object", fix='write {"mcpServers": {...}}')
-    return bounded(cast("_Tree", tree), at)
-
-
-def text_of(data: bytes, at: At) -> str:
-    """
-    Return the text of a file.
-
-    Raises:
-        ConfigError: It is not UTF-8.
-    """
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as exc:
-        line = data.count(b"\n", 0, exc.start) + 1
-        raise at.error(
-            f"is not UTF-8 at line {line}", fix="save the file as UTF-8", line=line
-        ) from None
-
-
-def _blank(comment: str) -> str:
-    return re.sub(r"[^\n]", " ", comment)
-
-
-def bounded(tree: _Tree, at: At) -> _Tree:
-    """
-    Return a tree that is not too deep.
-
-    Raises:
-        ConfigError: It is.
-    """
-    level: list[object] = [tree]
-    for _ in range(_MAX_DEPTH):
-        below: list[object] = []
-        for item in level:
-            if isinstance(item, dict):
-                below += cast("_Tree", item).values()
-            elif isinstance(item, list):
-                below += cast("list[object]", item)
-        if not below:
-            return tree
-        level = below
-    raise _too_deep(at)
-
-
-def _too_deep(at: At) -> ConfigError:
-    return at.error(
-        f"is deeper than {_MAX_DEPTH} tables, or has a number of absurd length",
-        fix="write it flatter",
-    )
 
 
 def _key(name: str) -> str:
     return name if _PLAIN_KEY.fullmatch(name) else json.dumps(name[:64])
+
+
+_MAX_FILE = 64 * 1024
+_REFERENCE = re.compile(r"\$?\$\{([^{}]*\}?)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ENV = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:(?::-|\|)(.*))?", re.DOTALL)
+_REFERENCED = re.compile(
+    r"(?:[A-Za-z]{1,20} )?(?:\$\{(?:env:[A-Za-z_][A-Za-z0-9_]*|file:[^{}]+)\})+"
+)
+_SECRET_NAME = re.compile(
+    r"token|key|secret|passw|credential|cookie|auth(?!or(?!i))", re.IGNORECASE
+)
+_NEVER = frozenset({"HOME", "USER", "PWD", "TMPDIR", "PATH"})
+
+
+@dataclass(slots=True)
+class Secrets:
+    """
+    Expands references, and records secret values.
+
+    Attributes:
+        home: What ``~`` and ``${userHome}`` stand for.
+
+        seen: Every secret value, of any length.
+    """
+
+    environ: Mapping[str, str] = field(repr=False)
+    home: Path
+    seen: set[str] = field(default_factory=set[str], repr=False)
+
+    @property
+    def redactable(self) -> frozenset[str]:
+        """The secrets that are long enough to be searched for in texts."""
+        return frozenset(s for s in self.seen if len(s.encode()) >= MIN_LENGTH)
+
+    @property
+    def short(self) -> frozenset[str]:
+        """The secrets that are too short to be searched for."""
+        return frozenset(self.seen) - self.redactable
+
+    def note(self, value: str, name: str, at: At) -> None:
+        """Record *value* as a secret, unless *name* is known to be public."""
+        if value and name not in _NEVER and name.upper() not in at.public:
+            self.seen.add(value)
+
+    def expand(self, text: str, at: At) -> str:
+        """
+        Expand the references in *text*.
+
+        Raises:
+            ConfigError: A variable is unset and has no default, a file cannot be
+                read, or a reference is unknown.
+        """
+        if "${" not in text:
+            return text
+        return _REFERENCE.sub(lambda found: self._one(found[0], found[1], at), text)
+
+    def _one(self, whole: str, reference: str, at: At) -> str:
+        if whole.startswith("$$"):
+            return whole[1:]
+        if not reference.endswith("}"):
+            raise at.error(
+                "contains a reference without a closing brace",
+                fix="write $${ for a plain ${",
+            )
+        reference = reference[:-1]
+        if reference.startswith("context."):
+            return whole
+        if reference.startswith("file:") and not at.source.imported:
+            return self._file(reference.removeprefix("file:"), at)
+        if at.source.imported:
+            if reference.startswith("input:"):
+                reference = input_variable(reference.removeprefix("input:"))
+            elif reference == "workspaceFolder":
+                return str(at.source.folder)
+            elif reference == "userHome":
+                return str(self.home)
+        found = _ENV.fullmatch(reference)
+        if not found or not (at.source.imported or reference.startswith("env:")):
+            raise at.error(
+                "contains an unknown reference",
+                fix=f"write ${{env:{reference}}}"
+                if _NAME.fullmatch(reference)
+                else "write ${env:NAME} or ${file:PATH}, and $${ for a plain ${",
+            )
+        return self._variable(found[1], found[2], at)
+
+    def _variable(self, name: str, default: str | None, at: At) -> str:
+        value = self.environ.get(name)
+        if value is None or (not value and default is not None):
+            if default is None:
+                raise at.unset(
+                    f"the environment variable {name} is not set",
+                    fix=f"run: export {name}=...; or write ${{env:{name}:-default}}",
+                )
+            return default
+        self.note(value, name, at)
+        return value
+
+    def _file(self, name: str, at: At) -> str:
+        path = at.source.folder / Path(name).expanduser()
+        try:
+            with path.open("rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                data = file.read(_MAX_FILE + 1)
+            value = data.decode().rstrip("\r\n")
+        except (OSError, ValueError):
+            raise at.error(
+                f"the file {name} cannot be read as text",
+                fix="name a text file that you may read",
+            ) from None
+        if len(data) > _MAX_FILE:
+            raise at.error(f"the file {name} has more than 64 KiB", fix="shorten it")
+        if stat.S_IMODE(mode) & 0o077:
+            at.warn(
+                f"the file {name} is readable by other users; run: chmod 600 {name}"
+            )
+        self.note(value, "", at)
+        return value
+
+
+def input_variable(identifier: str) -> str:
+    """
+    Return the environment variable that replaces an input of VS Code.
+
+    >>> input_variable("api-key")
+    'CAXTON_INPUT_API_KEY'
+    """
+    return "CAXTON_INPUT_" + re.sub(r"[^A-Za-z0-9]", "_", identifier).upper()
+
+
+def sounds_secret(name: str) -> bool:
+    """
+    Return whether the name of a variable suggests a secret.
+
+    >>> sounds_secret("CRM_TOKEN"), sounds_secret("GIT_AUTHOR_NAME")
+    (True, False)
+    """
+    return name not in _NEVER and _SECRET_NAME.search(name) is not None
+
+
+def is_reference(value: str) -> bool:
+    """
+    Return whether a value consists of references, after a header's scheme.
+
+    >>> is_reference("Bearer ${env:CRM_TOKEN}"), is_reference("${env:A:-hunter2}")
+    (True, False)
+    """
+    return _REFERENCED.fullmatch(value) is not None

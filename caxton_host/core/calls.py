@@ -1,4 +1,4 @@
-"""Values that cross every layer: a tool call and what became of it."""
+"""A tool call and its outcome: the values that every layer shares."""
 
 from __future__ import annotations
 
@@ -15,38 +15,37 @@ JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | Non
 
 Effect: TypeAlias = Literal["read", "idempotent", "keyed", "unsafe"]
 
-#: What the log keeps of an answer: all of it, or its digest.
+#: What the log keeps of an answer: the whole, or its digest.
 Record: TypeAlias = Literal["full", "hash"]
 
-#: What agent and log get of an answer: all of it, or its message.
+#: What agent and log get of an answer: the whole, or its message.
 Reply: TypeAlias = Literal["full", "message"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
     """
-    One request of an agent, named by its position in the run.
+    One call of an agent, identified by its position in the run.
 
     Attributes:
         number: 1 for the run's first call, and so on.
 
-        name: What the agent calls the tool.
+        name: The exposed name of the tool.
 
-        params: The decoded parameters, or ``None`` if the bytes were bad.
-            What is judged is what is sent.
+        params: The decoded parameters, or ``None`` if the bytes were invalid.
+            Grants judge these, and the tool gets these.
 
-        digest: SHA-256 of the agent's own bytes, in hex. Two calls are the same
-            if these are: decoded values will not do, since in Python
-            ``1 == True == 1.0``.
+        digest: SHA-256 of the agent's own bytes, in hex. Calls are compared by it and
+            not by decoded values, since in Python ``1 == True == 1.0``.
 
-        fuel: What the agent had burnt when it called. Fuel is deterministic
-            under one engine, so another figure is an early sign of divergence.
+        fuel: The fuel that the agent had used. It is deterministic under one engine,
+            so a different figure is an early sign of divergence.
 
-        size: How many bytes of its own the agent used for the parameters.
+        size: The size of the parameters in the agent's own bytes.
 
-        fault: Why the bytes were bad, or ``""``.
+        fault: Why the bytes are invalid, or ``""``.
 
-        over: The limit that this attempt breaks, or ``""``. It ends the run.
+        over: The limit that this attempt exceeds, or ``""``. It ends the run.
     """
 
     number: int
@@ -59,23 +58,23 @@ class ToolCall:
     over: str = field(default="", compare=False)
 
 
-#: What becomes of an answer that is too large: none, or a digest in its place.
+#: An answer that is too large is a failure, or is replaced by its digest.
 OverLimit: TypeAlias = Literal["fail", "cut"]
 
-#: What repeating a call of that effect does is what calling it once does.
+#: Effects of calls that may be repeated.
 REPEATABLE: frozenset[Effect] = frozenset({"read", "idempotent", "keyed"})
 
-#: What is not there yet may be there later; anything else fails the same way again.
+#: Failures that may pass; any other would fail in the same way again.
 _PASSING: frozenset[FailureKind] = frozenset({"transport", "timeout"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
     """
-    How often a call that failed is sent again, if its effect allows it.
+    How often a failed call is sent again, if its effect allows it.
 
     Attributes:
-        attempts: How often it is sent in all.
+        attempts: The number of sends, the first included.
 
         backoff: Seconds before the second send; doubled for each further one.
     """
@@ -87,16 +86,16 @@ class Retry:
         self, effect: Effect, kind: FailureKind, sent: Sent, *, sends: int
     ) -> bool:
         """
-        Return whether a call that failed is sent again.
+        Return whether to send a failed call again.
 
         Args:
-            effect: Of its tool.
+            effect: The effect class of its tool.
 
-            kind: How it failed.
+            kind: The kind of the failure.
 
-            sent: Whether any of its sends may have reached the server.
+            sent: Whether any send may have reached the server.
 
-            sends: How many there were.
+            sends: The number of sends so far.
 
         >>> Retry(attempts=2).again("unsafe", "timeout", "unknown", sends=1)
         False
@@ -107,10 +106,10 @@ class Retry:
 
     def pause(self, key: str, sends: int) -> float:
         """
-        Return how many seconds to wait before the next send.
+        Return the seconds to wait before the next send.
 
-        Calls that failed together are not to be sent together, so half of it hangs
-        on the *key* of the call.
+        Half of it depends on the *key* of the call, so that calls that failed together
+        are not sent together.
         """
         share = int.from_bytes(sha256(f"{key} {sends}".encode()).digest()[:4]) / 2**32
         pause = self.backoff * 2.0 ** min(sends - 1, 16)
@@ -124,7 +123,7 @@ _LIKELIER: Mapping[Sent, int] = {"no": 0, "unknown": 1, "yes": 2}
 
 def likelier(one: Sent, other: Sent) -> Sent:
     """
-    Return whether a server may have acted, of what is known of two sends.
+    Return whether a server may have acted, given what is known of two sends.
 
     >>> likelier("unknown", "no")
     'unknown'
@@ -135,7 +134,7 @@ def likelier(one: Sent, other: Sent) -> Sent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """
-    Where an exposed name leads. Pinned for a run when it starts.
+    The tool that an exposed name leads to. Pinned for a run when it starts.
 
     Attributes:
         server: A server of the configuration, or a group of webhooks.
@@ -145,7 +144,7 @@ class Route:
         definition_sha256: Digest of the definition that was offered, or ``None``
             if the server was down when the run started.
 
-        effect: What repeating a call may do, by the operator's word.
+        effect: The effect class, by configuration.
 
         record: What the log keeps of its answers.
 
@@ -153,13 +152,13 @@ class Route:
 
         retry: How often a call is sent.
 
-        over_limit: What becomes of an answer that is too large.
+        over_limit: How an answer that is too large is handled.
 
         key_argument: The parameter in which the idempotency key is sent, or ``None``.
-            Not pinned: it is what the operator says when the call is sent.
+            Not pinned: the configuration at the time of the send counts.
 
-        guessed: The tool was read from the agent's own words, since its server could
-            not list its tools. So it is no label of a metric.
+        guessed: The name of the tool was parsed from the agent's own text, since its
+            server could not list its tools. So metrics do not use it as a label.
     """
 
     server: str
@@ -181,10 +180,10 @@ class Route:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
     """
-    The tool answered, well or with an error of its own.
+    The tool answered, with a result or an error of its own.
 
     Attributes:
-        is_error: The tool says that it failed.
+        is_error: The tool reports an error.
 
         message: A short text for people.
 
@@ -199,15 +198,15 @@ class Completed:
 
         bytes: Size of the answer on the wire.
 
-        cut: Not the answer itself, but what the log keeps of it. See `cut`.
+        cut: This is the digest that the log keeps instead of the answer. See `cut`.
 
         cached: It is the answer to an earlier call. Nothing was sent.
 
-        withheld: ``{"sha256", "bytes"}`` of an answer whose data nobody gets.
+        withheld: ``{"sha256", "bytes"}`` of the data that agent and log do not get.
 
         contents: The bytes of the blobs, by digest, until they are in the log.
 
-        told: Makes the message of the data, where it can be made of these alone.
+        told: Makes the message from the data, where these suffice.
     """
 
     is_error: bool = False
@@ -230,10 +229,10 @@ class Completed:
 
 def cut(done: Completed) -> Completed:
     """
-    Return what the log keeps of an answer that is to be kept as a digest only.
+    Return the digest form of an answer, which the log keeps in its place.
 
     The digest is of the JSON text of ``{"data", "message"}`` in UTF-8, keys in order,
-    no space between: whoever has the answer can show that it is the one.
+    no space between. So the answer can be compared with the log later.
 
     >>> cut(Completed(message="clear")).data["$cut"]["bytes"]
     31
@@ -258,10 +257,10 @@ _MESSAGE = 64 * 1024
 
 def shortened(done: Completed, limit: int) -> Completed:
     """
-    Return what is left of an answer that has more than *limit* bytes.
+    Return an answer of more than *limit* bytes with a digest in place of its data.
 
-    Its message is kept, as far as it goes. In the place of its data stands the digest
-    of the whole, as `cut` has it; here the agent sees no more either.
+    Its message is cut to *limit* characters. The digest is the one of `cut`, and the
+    agent gets the same.
 
     >>> shortened(Completed(message="clear", data=[1]), 3).message
     'cle'
@@ -274,7 +273,7 @@ def shortened(done: Completed, limit: int) -> Completed:
 
 def withheld(done: Completed) -> Completed:
     """
-    Return an answer without its data. A digest as of `cut` is for the log alone.
+    Return an answer without its data. Only the log gets a digest, as by `cut`.
 
     >>> done = withheld(Completed(message="clear", data={"sky": "clear"}))
     >>> done.message, done.data, done.withheld["bytes"]
@@ -290,10 +289,10 @@ def withheld(done: Completed) -> Completed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """
-    The tool was to be asked, and no answer of its own came back.
+    The call was allowed, and the tool gave no answer.
 
     Attributes:
-        code: That of the server's own error, or ``None``.
+        code: The code of the server's own error, or ``None``.
     """
 
     kind: FailureKind
@@ -305,16 +304,16 @@ class Failed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denied:
     """
-    The tool was never asked.
+    The call was denied. Nothing was sent.
 
     Attributes:
         code: ``not_granted``, ``denied``, ``expired``, ``order``, ``too_large``,
             ``params``, ``schema``, ``budget``, ``rate``, ``busy``, ``approval``,
             ``bad_request``, ``limit`` or ``error``.
 
-        rule: The rule that decided, or ``None`` where the lack of one did.
+        rule: The rule that decided; ``None``: no rule allows the call.
 
-        message: A text for the agent. Names nothing it does not know already.
+        message: A text for the agent. It contains nothing that the agent cannot know.
     """
 
     code: str

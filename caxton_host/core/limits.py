@@ -1,4 +1,4 @@
-"""The bounds of one run. Every figure is recorded with the run it bounded."""
+"""Limits of one run, and of one host. The limits of a run are recorded with it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _MIB = 1024 * 1024
 CORE_MEMORY = 64 * _MIB
 COMPONENT_MEMORY = 256 * _MIB
 
-#: How a component begins. A core module has other bytes from the fifth on.
+#: The first bytes of a component. A core module differs from the fifth on.
 COMPONENT = b"\0asm\x0d\0\1\0"
 
 
 def is_component(module: bytes) -> bool:
     r"""
-    Return whether these are the bytes of a component, good or bad.
+    Return whether these bytes begin like a component.
 
     >>> is_component(b"\0asm\1\0\0\0")
     False
@@ -29,7 +29,7 @@ def is_component(module: bytes) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """
-    What one run may use. Sizes in bytes, times in seconds.
+    The limits of one run. Sizes in bytes, times in seconds.
 
     Attributes:
         module: Size of the module.
@@ -38,8 +38,8 @@ class Limits:
 
         compile_memory: Address space for compiling it.
 
-        memory: All linear memories together. ``None``: what is right for its kind of
-            module, and what is recorded.
+        memory: All linear memories together. ``None``: the default of the kind of
+            module, which `of` fills in.
 
         memories: Number of memories.
 
@@ -49,9 +49,9 @@ class Limits:
 
         fuel: Deterministic measure of work; about 1.2e10 a second.
 
-        compute: Time between two tool calls spent in the guest.
+        compute: Time in the guest between two tool calls.
 
-        wall: Driven time of the run; a suspended run does not age.
+        wall: Time that the run is driven. Suspended time does not count.
 
         total_calls: Attempted tool calls.
 
@@ -67,7 +67,7 @@ class Limits:
 
         log: All log lines of the run.
 
-        recorded: All payloads that the run writes.
+        recorded: All payloads of the events of the run.
     """
 
     module: int = 32 * _MIB
@@ -95,7 +95,7 @@ class Limits:
         return default if self.memory is None else self.memory
 
     def of(self, module: bytes) -> Limits:
-        """Return these limits with nothing left open, for that module."""
+        """Return these limits with the defaults of that kind of module filled in."""
         return replace(self, memory=self.memory_of(component=is_component(module)))
 
     def to_payload(self) -> dict[str, JSON]:
@@ -104,8 +104,30 @@ class Limits:
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> Limits:
-        """Return recorded limits; one that a later version added has its default."""
+        """Return recorded limits. A limit that was not recorded has its default."""
         return cls(**{key: payload[key] for key in payload if key in _NAMES})
 
 
 _NAMES = tuple(field.name for field in fields(Limits))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """
+    The limits of one host.
+
+    Attributes:
+        runs: Runs in progress, waiting ones included. Further runs are refused.
+
+        workers: Worker processes.
+
+        guests: Guests in one worker, waiting for a tool or computing.
+
+        compute: Guests in one worker that compute at the same time; ``None``: the
+            number of processors.
+    """
+
+    runs: int = 2048
+    workers: int = 16
+    guests: int = 128
+    compute: int | None = None

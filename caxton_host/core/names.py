@@ -1,4 +1,4 @@
-"""Names and identifiers: how they are made, bounded and shown."""
+"""Names and identifiers: making, validating and escaping them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 
-#: Streams of runs are named so; what follows is the run id.
+#: Prefix of the streams of runs; the run id follows.
 RUN = "run/"
 
 _SERVER = re.compile(r"[A-Za-z0-9](?:_?[A-Za-z0-9.-])*")
@@ -18,9 +18,9 @@ _DIGEST_LENGTH = 8
 
 def is_server_name(name: str) -> bool:
     """
-    Return whether *name* may name a server.
+    Return whether *name* is a valid name of a server.
 
-    No slash and no double underscore: both separate a server from its tool.
+    It has no slash and no double underscore: both separate a server from its tool.
 
     >>> is_server_name("crm"), is_server_name("a__b"), is_server_name("a/b")
     (True, False, False)
@@ -30,20 +30,20 @@ def is_server_name(name: str) -> bool:
 
 def is_tool_name(name: str) -> bool:
     """
-    Return whether *name* may name a tool.
+    Return whether *name* is a valid name of a tool.
 
-    No slash, though the protocol would have it: a star in a grant never crosses
-    one, and would then mean less in a deny rule than it seems to.
+    It has no slash, though the protocol allows one: a star in a grant never crosses a
+    slash, so a deny rule with a star would cover less than it seems to.
     """
     return _TOOL.fullmatch(name) is not None
 
 
 def exposed_name(server: str, tool: str) -> str:
     """
-    Return the name that an agent uses, fit for every provider of models.
+    Return the name that agents use, valid for every provider of models.
 
-    At most 64 of ``[a-zA-Z0-9_-]``; what had to be changed or cut carries a
-    digest, so two tools never share a name by accident.
+    It has at most 64 characters of ``[a-zA-Z0-9_-]``. A name that was changed or cut
+    ends with a digest, so that two tools do not share a name by accident.
 
     >>> exposed_name("demo", "get_weather")
     'mcp__demo__get_weather'
@@ -62,9 +62,9 @@ def meant_tool(name: str, servers: Iterable[str]) -> tuple[str, str] | None:
     """
     Return server and tool that an exposed name most likely means, or ``None``.
 
-    This is for servers whose tools are not known: nobody asked, or they are down. A
-    name that could mean tools of two servers means none; so does one from which the
-    tool cannot be told, because it was cut or had a dot.
+    This is for servers whose tools are unknown: they were never listed, or are down.
+    The result is ``None`` if the name could mean tools of two servers, or if the tool
+    cannot be derived from it, because it was cut or had a dot.
 
     >>> meant_tool("mcp__demo__echo", ["crm", "demo"])
     ('demo', 'echo')
@@ -85,13 +85,13 @@ def meant_tool(name: str, servers: Iterable[str]) -> tuple[str, str] | None:
 
 def clean_name(raw: bytes, length: int = 128) -> str:
     r"""
-    Return *raw* cut and escaped, fit for a log and a terminal.
+    Return *raw* cut and escaped, safe for a log and a terminal.
 
     >>> print(clean_name(b"weather"), clean_name(b"a\x00\xff"))
     weather a\x00\xff
     """
     cut = raw[:length]
-    # A good name is the rule, and this is on the way of every call.
+    # The common case first: every call passes here.
     if cut.isascii() and (text := cut.decode()).isprintable() and "\\" not in text:
         return text
     return "".join(
@@ -116,7 +116,7 @@ def run_of(stream: str) -> str:
 
 
 def idempotency_key(run_id: str, number: int) -> str:
-    """Return the key of call *number*: the same over every retry and resume."""
+    """Return the idempotency key of a call: the same in every retry and resume."""
     return hashlib.sha256(f"{run_id}/{number}".encode()).hexdigest()
 
 
@@ -143,12 +143,12 @@ def uuid7(at_us: int, entropy: bytes) -> str:
 
 def nearest(name: str, known: list[str]) -> str | None:
     """
-    Return the entry of *known* that *name* was most likely meant to be.
+    Return the entry of *known* that is most similar to *name*, or ``None``.
 
     >>> nearest("comand", ["command", "args"])
     'command'
     """
-    import difflib  # noqa: PLC0415 -- 8 ms, for a message that is rarely written
+    import difflib  # noqa: PLC0415 -- 8 ms, for a rare message
 
     found = difflib.get_close_matches(name, known, n=1)
     return found[0] if found else None

@@ -1,8 +1,8 @@
 """
-Budgets of a call: what is asked of the store, and what its refusals mean.
+Budgets of a call: what is reserved in the store, and what its refusals mean.
 
-The recorded grants of a run and those of today each have their rule's budgets. Where
-both have the same one, the stricter limit counts, and it is spent once.
+The recorded grants of a run and today's grants each have rules with budgets. If both
+have the same budget, the stricter limit counts, and the budget is spent once.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never, cast
 
 from ..core.calls import JSON, Denied
-from ..core.grants.budgets import Calls, Concurrency, Cost, Pace, Sum
+from ..core.grants.budgets import CallCount, Concurrency, Cost, Pace, Period, Sum
 from ..core.grants.call_terms import Terms
 from ..core.grants.decisions import Allowed, Refusal
 from ..core.grants.grants import Rule
-from ..core.grants.periods import Period
 from ..core.log.events import ApprovalRequested, ToolInvoked
 from ..ports import Refused, Reservation
 
-#: Seconds: clocks are not so exact that less makes sense.
-_SHORTEST = 0.01
+#: The shortest wait for a budget. Timers are not precise enough for less.
+_SHORTEST_WAIT_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +30,13 @@ class Want:
     What a call takes of one budget.
 
     Attributes:
-        cost: The same, as its rule says it.
+        cost: The cost that the rule states.
 
         amount: How much.
 
-        rule: The rule.
+        rule: The rule that has the budget.
 
-        today: It is one of today's grants, and not a recorded one.
+        today: Whether the rule is one of today's grants, and not a recorded one.
     """
 
     cost: Cost
@@ -46,7 +45,7 @@ class Want:
     today: bool
 
     def reservation(self, agent: str, call: int) -> Reservation:
-        """Return what is asked of the store for call number *call* of a run."""
+        """Return the reservation for call number *call* of a run."""
         budget = self.cost.budget
         reservation = Reservation(
             key=f"{agent}/{self.cost.key}",
@@ -59,13 +58,13 @@ class Want:
                 return replace(reservation, every=budget.every)
             case Concurrency():
                 return replace(reservation, call=call)
-            case Calls() | Sum():
+            case CallCount() | Sum():
                 return replace(reservation, per=cast("Period", budget.per))
             case _:
                 assert_never(budget)
 
     def refusal(self, refused: Refused) -> Refusal:
-        """Return why the rule does not allow the call, then."""
+        """Return why the rule does not allow the call if the store refused it."""
         budget, later = self.cost.budget, _later(refused.retry_after)
         if isinstance(budget, Pace):
             return Refusal("rate", f"that grant is called too often{later}")
@@ -82,20 +81,20 @@ class Want:
 @dataclass(frozen=True, slots=True)
 class Judged:
     """
-    A call that is new, and what the grants say of it.
+    The decision about a new call.
 
     Attributes:
-        intent: What records it.
+        intent: The event that records the call.
 
-        denied: How it ends without being sent, if it does.
+        denied: The denial, if the call is denied.
 
-        asks: What people have to be asked first, if anything.
+        asks: The approval that it needs first, if any.
 
         terms: How it is carried out.
 
         wants: What it takes of budgets that the store keeps.
 
-        reserve: The same, as the store is asked for it.
+        reserve: The reservations for these, in the same order.
     """
 
     intent: ToolInvoked
@@ -107,7 +106,7 @@ class Judged:
 
     @property
     def unspent(self) -> ToolInvoked:
-        """The intent of a call that is stopped before it spends anything."""
+        """The intent of a call that is stopped before it spends budgets."""
         return replace(self.intent, spends=None)
 
 
@@ -119,32 +118,32 @@ class Out:
     Attributes:
         recorded: Rules of the recorded grants that cannot allow it, by id.
 
-        today: The same of today's.
+        today: Rules of today's grants that cannot allow it, by id.
 
-        waited: Seconds for which it has waited for its turn.
+        waited_s: Seconds for which it has waited for room in a budget.
     """
 
     recorded: dict[str, Refusal] = field(default_factory=dict[str, Refusal])
     today: dict[str, Refusal] = field(default_factory=dict[str, Refusal])
-    waited: float = 0.0
+    waited_s: float = 0.0
 
     def take(self, want: Want, refused: Refused) -> float:
         """
-        Return how many seconds to wait before it is asked for again.
+        Return how many seconds to wait before the budget is reserved again.
 
-        At once, if it is zero: another rule may allow the call.
+        Zero means that there is no point in waiting: another rule may allow the call.
         """
         budget, after = want.cost.budget, refused.retry_after
         if isinstance(budget, Pace) and after is not None:
-            pause = max(after, _SHORTEST)
-            if self.waited + pause <= budget.wait / 1e6:
-                self.waited += pause
+            pause = max(after, _SHORTEST_WAIT_S)
+            if self.waited_s + pause <= budget.wait / 1e6:
+                self.waited_s += pause
                 return pause
         self.refuse(want, refused)
         return 0.0
 
     def refuse(self, want: Want, refused: Refused) -> None:
-        """Have another rule allow the call, or none."""
+        """Note that the rule of *want* cannot allow the call."""
         rules = self.today if want.today else self.recorded
         rules[want.rule.id] = want.refusal(refused)
 
@@ -153,12 +152,12 @@ def wants(
     allowed: Allowed | None, params: Mapping[str, JSON]
 ) -> tuple[list[Want], dict[str, int]]:
     """
-    Return what a call takes of the store's budgets, and what of all.
+    Return what a call takes of the store's budgets, and of all budgets by key.
 
     Args:
-        allowed: The rules that allow it, if they do.
+        allowed: The rules that allow the call; ``None`` if it is denied.
 
-        params: Of the call.
+        params: The parameters of the call.
     """
     found: dict[str, Want] = {}
     spends: dict[str, int] = {}

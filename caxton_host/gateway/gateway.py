@@ -1,23 +1,27 @@
 """
 The gateway: the only way from an agent to a tool.
 
-    agent -> mcp_call (sandbox) -> Gateway.call -> ToolClient (mcp, webhooks)
+    agent -> mcp_call (sandbox) -> GuestCalls -> Gateway -> ToolClient (mcp, webhooks)
 
 Each call takes the same five steps, in this order:
 
 1. *Recall.* A call that the log already answers is answered from the log.
-2. *Decide.* `judge` compares the call with the grants. No grant, no call.
+2. *Decide.* `Judge` compares the call with the grants. No grant, no call.
 3. *Record the intent.* `ToolInvoked` is durable before a byte leaves the host:
    a crash can leave a call in doubt, but never unrecorded.
-4. *Forward.* The tool client talks to the tool server, if the lease still lasts.
-5. *Record the outcome.* The agent sees what the log holds, and nothing else; but
-   where the operator wants it so, the log holds the digest of what the agent sees.
+4. *Forward.* The tool client talks to the tool server, if the lease is still held.
+5. *Record the outcome.* The agent sees what the log holds, and nothing else. With
+   ``record = "hash"``, the log holds the digest of what the agent sees.
 
 The outcome is queued, not awaited: the agent can touch nothing before its next
 call, and that call's intent commits both (output commit; see Elnozahy et al.,
 "A survey of rollback-recovery protocols", section 2.4).
 
-Several calls at once take the same steps: see `batch`.
+A single call is a batch of one. Several calls take each step together: all are
+recalled, all are decided in order, all intents are one append, and then those that are
+allowed are sent at the same time. A crash leaves all of a batch or nothing. If some of
+the calls need an approval, all of those are asked about together, and nothing of the
+batch is recorded before.
 
 Replay needs no code of its own: the journal is full, so step 1 answers, and the
 log and the tools it is given refuse everything else.
@@ -25,11 +29,12 @@ log and the tools it is given refuse everything else.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
-from typing import assert_never
+from typing import TypeAlias
 
 from ..core.calls import (
     JSON,
@@ -44,73 +49,155 @@ from ..core.calls import (
     shortened,
 )
 from ..core.grants.call_terms import Terms
-from ..core.grants.journal import Answered, Fresh, InDoubt
+from ..core.grants.journal import Answered, InDoubt, Recall
 from ..core.limits import Limits
-from ..core.log.events import Event, ToolProgress, ToolRetried
-from ..core.log.payloads import settled
-from ..core.names import idempotency_key
+from ..core.log.events import (
+    ApprovalRequested,
+    Event,
+    ToolInvoked,
+    ToolProgress,
+    ToolRetried,
+    settled,
+)
 from ..errors import FailureKind, LeaseLost, RunStopped, Sent, StoreError, ToolError
-from ..ports import Asker, EventLog, ToolClient, ToolRequest
-from .call_budgets import Judged, Out
+from ..ports import Asker, Refused, Reservation, ToolClient, ToolRequest
+from .call_budgets import Judged, Out, Want
 from .judge import NOWHERE, Judge
-from .progress import Reports, unwatched
+from .recorder import Recorder, Reports, unwatched
 
-#: Failures in whose words may be some of the answer, and what is said instead.
+#: Failures whose message may quote the answer, and what is recorded instead.
 _UNTOLD: Mapping[FailureKind, str] = {
     "protocol": "the server refused the call",
     "invalid_result": "the answer is not what the tool promises",
 }
 
 
+_NO_TERMS = Terms()
+
+#: What a call takes of a budget, and how the store is asked for it.
+_Want: TypeAlias = tuple["PendingCall", Want, Reservation]
+
+
 async def _at_once(_: float) -> None:
-    """Wait no time at all."""
+    """Do not wait."""
 
 
-@dataclass(slots=True)
-class _Sends:
+@dataclass(slots=True, eq=False)
+class PendingCall:
     """
-    How often a call was sent, for any reason.
+    A call on its way through the gateway.
 
     Attributes:
-        began: When it was first sent by this process, in microseconds since 1970.
+        call: What the agent asks.
 
-        sent: Whether any of the sends that are over may have reached the server.
+        params: Its parameters as the log holds them.
 
-        queued: The next one waits for its turn.
+        known: What the log said of it when it was recalled.
+
+        out: What the store has refused of it.
+
+        judged: The decision about it, if it is new.
+
+        event: What records its next attempt: its intent, or a retry if it is in doubt.
+
+        outcome: How it ends without being sent, if it does.
+
+        terms: How it is carried out.
+
+        is_ready: Its intent or its retry is durable, and it is not sent yet.
+
+        answer: What the agent is to see, once that is known.
     """
 
-    attempt: int
-    began: int
-    sent: Sent
-    queued: bool = False
+    call: ToolCall
+    params: dict[str, JSON] | None
+    known: Recall
+    out: Out = field(default_factory=Out)
+    judged: Judged | None = None
+    event: ToolInvoked | ToolRetried | None = None
+    outcome: Outcome | None = None
+    terms: Terms = _NO_TERMS
+    is_ready: bool = False
+    answer: Answered | None = None
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What records it: its attempt, and its end if it is not sent."""
+        assert self.event is not None  # noqa: S101 -- it is decided about
+        if self.outcome is None:
+            return (self.event,)
+        return self.event, settled(self.call.number, self.outcome)
+
+    @property
+    def wants(self) -> Sequence[_Want]:
+        """What it takes of budgets, if it is sent for the first time."""
+        if self.judged is None or not self.judged.wants:
+            return ()
+        taken = zip(self.judged.wants, self.judged.reserve, strict=True)
+        return [(self, *want) for want in taken]
+
+
+@dataclass(slots=True, eq=False)
+class _Sends:
+    """
+    The attempts to send one call.
+
+    Attributes:
+        began_at: When this process sent it first, in microseconds since 1970.
+
+        key: Its idempotency key, as it was recorded.
+
+        attempt: The number of the current attempt, over all hosts that drove the run.
+
+        sent: Whether any of the attempts that are over may have reached the server.
+
+        is_queued: The current attempt waits for its turn.
+    """
+
+    call: ToolCall
+    route: Route
+    terms: Terms
+    began_at: int
+    key: str = ""
+    attempt: int = 1
+    sent: Sent = "no"
+    is_queued: bool = False
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the log must not hold the words of the tool."""
+        return self.route.record == "hash" or bool(self.terms.redact)
 
     def counted(self, done: Completed, now: int) -> Completed:
         """Return an answer with the number and the duration of all attempts."""
         if self.attempt == 1:
             return done
-        took = max(now - self.began, done.duration_us)
+        took = max(now - self.began_at, done.duration_us)
         return replace(done, attempts=self.attempt, duration_us=took)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gateway(Judge):
+class Gateway:
     """
     Mediates every tool call of one run.
 
     Attributes:
-        log: Where events are stored. The run is its only writer, and its journal is
-            kept in step with it.
+        judge: Decides about calls.
+
+        recorder: Stores decisions and answers before they take effect.
 
         tools: Where permitted calls go.
 
         max_result: Bytes of the largest answer that the run takes.
 
-        wait: Lets so many seconds pass before a call is sent again.
+        wait: Waits that many seconds before a call is sent again. Injected, so that
+            this module needs no clock.
 
-        watch: Called with what is told of a call while it lasts.
+        watch: Called with each progress report of a call.
     """
 
-    log: EventLog
+    judge: Judge
+    recorder: Recorder
     tools: ToolClient
     max_result: int = field(default_factory=lambda: Limits().result)
     wait: Callable[[float], Awaitable[None]] = _at_once
@@ -118,7 +205,7 @@ class Gateway(Judge):
 
     async def call(self, call: ToolCall) -> Answered:
         """
-        Carry out *call* and return what the agent is to see.
+        Carry out one call, and return what the agent is to see.
 
         A denial and a failing tool are outcomes, not exceptions: the agent
         can act on them. What is raised ends the run.
@@ -138,180 +225,302 @@ class Gateway(Judge):
             Suspend: The call was sent before a crash, and its effect is unknown; or
                 a person has to approve it first, and nothing was sent.
         """
-        params = self.redact.value(call.params)
-        known = self.journal.recall(call, params)
-        match known:
-            case Answered():
-                return checked(known)
-            case Fresh():
-                terms = await self._record_intent(call, params)
-                if isinstance(terms, Answered):
-                    return checked(terms)
-                return self.settle(call, await self.forward(call, 1, terms))
-            case InDoubt():
-                retry = self.retry(call, known)
-                self.journal.apply(retry, self.log.recorded_at)
-                await self.log.append(retry)
-                terms = self.terms_of(known)
-                return self.settle(call, await self.forward(call, retry.attempt, terms))
-            case _:
-                assert_never(known)
+        pending = self.recall(call)
+        if isinstance(pending.known, Answered):
+            return checked(pending.known)
+        await self.admit((pending,))
+        answer = await self.finish(pending)
+        assert answer is not None  # noqa: S101 -- it is no batch with others
+        return checked(answer)
 
-    async def _record_intent(
-        self, call: ToolCall, params: dict[str, JSON] | None
-    ) -> Answered | Terms:
-        """Make the intent durable and return its terms, or why the call is denied."""
-        out = Out()
-        while True:
-            judged = self.judge(call, params, out)
+    def recall(self, call: ToolCall) -> PendingCall:
+        """
+        Take the first step of a call: look it up in the journal.
+
+        Raises:
+            NondeterminismError: See `call`.
+
+            NotKeptError: See `call`.
+        """
+        params = self.judge.redact.value(call.params)
+        known = self.recorder.journal.recall(call, params)
+        if isinstance(known, Answered):
+            return PendingCall(call, params, known, answer=known)
+        return PendingCall(call, params, known)
+
+    async def admit(self, calls: Sequence[PendingCall]) -> None:
+        """
+        Take the second and the third step: decide about calls, record the decisions.
+
+        All intents are durable when this returns, if one of the calls is to be sent.
+
+        Raises:
+            StoreError: See `call`.
+
+            Suspend: See `call`. Nothing was recorded of any of the calls.
+        """
+        while new := self._decide(calls):
+            if await self._record(new):
+                return
+
+    async def finish(self, pending: PendingCall) -> Answered | None:
+        """
+        Take the last two steps of an admitted call: send it, record its outcome.
+
+        Returns:
+            Its answer; ``None`` of a call in doubt that was not sent again, because
+            its batch exceeds a limit of the run.
+
+        Raises:
+            LeaseLost: See `call`.
+
+            StoreError: See `call`.
+        """
+        if pending.is_ready:
+            pending.is_ready = False
+            outcome = await self._forward(pending)
+            pending.answer = self._settle(pending.call, outcome)
+        return pending.answer
+
+    def _decide(self, calls: Sequence[PendingCall]) -> Sequence[PendingCall]:
+        """Decide about *calls* in order, and return those to record."""
+        judge, journal = self.judge, self.recorder.journal
+        tallies, several, is_over = journal.tallies, len(calls) > 1, False
+        if several:
+            tallies = tallies.copy()  # Each call counts for those behind it.
+        new: list[PendingCall] = []
+        asks: list[ApprovalRequested] = []
+        for one in calls:
+            if isinstance(one.known, Answered):
+                continue
+            new.append(one)
+            if isinstance(one.known, InDoubt):
+                one.event = judge.retry(one.call, one.known)
+                one.terms = judge.terms_of(one.known)
+                continue
+            is_over = is_over or bool(one.call.over)
+            one.judged = judged = judge.judge(one.call, one.params, one.out, tallies)
+            one.event, one.outcome = judged.intent, judged.denied
+            one.terms = judged.terms
             if judged.asks:
-                raise self.unapproved([judged.asks])
-            if judged.denied:
-                return self.settle(call, judged.denied, judged.intent)
-            try:
-                refused = await self.log.append(judged.intent, reserve=judged.reserve)
-            except Exception:
-                raise
-            except BaseException:
-                # The run is stopped while the log, which has the intent, commits it.
-                self.journal.apply(judged.intent, self.log.recorded_at)
-                self.stop(call, "no")
-                raise
-            if refused is None:
-                self.journal.apply(judged.intent, self.log.recorded_at)
-                return judged.terms
-            if pause := out.take(judged.wants[refused.index], refused):
-                await self._pause(call, judged, pause)
+                asks.append(judged.asks)
+            if several:
+                journal.count(judged.intent, self.recorder.log.recorded_at, tallies)
+        if is_over:
+            # Calls in doubt stay so: they were sent once.
+            return _unsent(new)
+        if asks:
+            raise judge.unapproved(asks)
+        return new
 
-    async def _pause(self, call: ToolCall, judged: Judged, seconds: float) -> None:
+    async def _record(self, calls: Sequence[PendingCall]) -> bool:
+        """
+        Store *calls* in one transaction: durable, if one of them is to be sent.
+
+        Returns:
+            False if the store refuses what they spend: decide about them again.
+        """
+        events = [event for one in calls for event in one.events]
+        to_send = [one for one in calls if one.outcome is None]
+        if not to_send:
+            self.recorder.queue(*events)
+            self._note(calls)
+            return True
+        wants = [want for one in to_send for want in one.wants]
+        reserve = [reservation for _, _, reservation in wants]
+        try:
+            refused = await self.recorder.append(*events, reserve=reserve)
+        except Exception:
+            raise
+        except BaseException:
+            # Cancelled while the log, which has them, commits them.
+            self._note(calls)
+            for one in calls:
+                if one.is_ready and one.judged:  # or it stays in doubt
+                    self._stop(one.call, "no")
+            raise
+        if refused:
+            await self._refused(calls, wants, refused)
+            return False
+        self._note(calls)
+        return True
+
+    def _note(self, calls: Sequence[PendingCall]) -> None:
+        """Note that *calls* are recorded now."""
+        at = self.recorder.log.recorded_at
+        for one in calls:
+            if one.outcome:
+                one.answer = Answered(one.outcome, at)
+            else:
+                one.is_ready = True
+
+    async def _refused(
+        self, calls: Sequence[PendingCall], wants: Sequence[_Want], refused: Refused
+    ) -> None:
+        """
+        Note which budget has no room, and wait if its rule says so.
+
+        Args:
+            calls: None of them is stored.
+
+            wants: What they take of budgets.
+
+            refused: Which of these has no room.
+        """
+        one, want, asked = wants[refused.index]
+        ahead, behind = (
+            [item for item in part if item[2].key == asked.key]
+            for part in (wants[: refused.index], wants[refused.index :])
+        )
+        # All calls of a batch are sent at once: they never wait for each other.
+        taken = sum(other.amount for _, _, other in ahead) + asked.amount
+        if taken <= asked.limit and (pause := one.out.take(want, refused)):
+            await self._pause(calls, pause)
+            return
+        for other, want, reservation in behind:
+            # Calls that take as much have no room either.
+            if reservation.amount >= asked.amount:
+                other.out.refuse(want, refused)
+
+    async def _pause(self, calls: Sequence[PendingCall], seconds: float) -> None:
         try:
             await self.wait(seconds)
         except BaseException:
-            # The run is stopped while the call, which is not recorded yet, waits.
-            self.stop(call, "no", judged.unspent)
+            # Cancelled while the calls, which are not recorded yet, wait.
+            if not self.recorder.leaving:
+                await self._record(_unsent(calls))
             raise
 
-    async def forward(
-        self, call: ToolCall, attempt: int, terms: Terms
-    ) -> Completed | Failed:
+    async def _forward(self, pending: PendingCall) -> Completed | Failed:
         """
-        Send a call whose intent, or whose retry, is durable; return the outcome.
+        Send a call whose intent or retry is durable, and return the outcome.
 
-        It is sent again as often as its route says. Each time is recorded first.
+        It is sent again as often as its route allows. Each attempt is recorded first.
         """
-        route = self.routes[call.name]
-        sends = _Sends(attempt, self.now(), "no" if attempt == 1 else "unknown")
+        call, known = pending.call, pending.known
+        sends = _Sends(
+            call,
+            route=self.judge.routes[call.name],
+            terms=pending.terms,
+            began_at=self.judge.now(),
+        )
+        if isinstance(known, InDoubt):
+            sends.key, sends.sent = known.invoked.idempotency_key, "unknown"
+            sends.attempt = known.attempts + 1
+        else:
+            assert pending.judged is not None  # noqa: S101 -- it is decided about
+            sends.key = pending.judged.intent.idempotency_key
+        retry, effect = sends.route.retry, sends.route.effect
         for tries in count(1):
             try:
-                done = await self._send(call, route, sends, terms)
+                done = await self._send(sends)
             except ToolError as exc:
-                sends.sent = sent = likelier(sends.sent, exc.sent)
-                if not route.retry.again(route.effect, exc.kind, sent, sends=tries):
-                    return self._failed(route, exc, sent, terms)
+                sends.sent = likelier(sends.sent, exc.sent)
+                if not retry.again(effect, exc.kind, sends.sent, sends=tries):
+                    return self._failed(sends, exc)
             else:
-                return self._taken(route, sends.counted(done, self.now()), terms)
-            await self._send_again(call, route, sends, tries)
+                return self._taken(sends, sends.counted(done, self.judge.now()))
+            await self._send_again(sends, retry.pause(sends.key, tries))
         raise AssertionError  # pragma: no cover -- the loop returns or raises
 
-    async def _send(
-        self, call: ToolCall, route: Route, sends: _Sends, terms: Terms
-    ) -> Completed:
-        quiet = _is_quiet(route, terms)
+    async def _send(self, sends: _Sends) -> Completed:
+        call, route = sends.call, sends.route
         reports = Reports(
-            log=self.log,
-            redact=self.redact,
+            recorder=self.recorder,
+            redact=self.judge.redact,
             call=call.number,
             watch=self.watch,
-            quiet=quiet,
+            quiet=sends.is_quiet,
         )
         self._check_lease(call)
 
-        @contextmanager
-        def queued() -> Generator[None]:
-            sends.queued = True
-            yield  # If its turn never comes, it stays so.
-            sends.queued = False
-            self._check_lease(call)
-
-        async def asked_for() -> None:
-            await self._record_send(call, sends, "input")
-            self._check_lease(call)
-
         request = ToolRequest(
-            run_id=self.run_id,
+            run_id=self.judge.run_id,
             call=call.number,
             server=route.server,
             tool=route.tool,
             params=call.params or {},
             definition_sha256=route.definition_sha256,
-            idempotency_key=idempotency_key(self.run_id, call.number),
+            idempotency_key=sends.key,
             attempt=sends.attempt,
-            timeout=terms.timeout,
-            quiet=quiet,
+            timeout=sends.terms.timeout,
+            quiet=sends.is_quiet,
             guessed=route.guessed,
             asker=self._asker(call) if route.effect == "read" else None,
             on_progress=reports.take,
-            queued=queued,
-            on_resend=asked_for,
+            queued=partial(self._queued, sends),
+            on_resend=partial(self._resend, sends),
         )
         try:
             return await self.tools.call_tool(request)
         except (ToolError, StoreError):
             raise
         except BaseException:
-            # The run is stopped while the tool works: closed, so that an open
-            # call means one thing only, and its effect is left open if it was sent.
-            self.stop(call, sends.sent if sends.queued else "unknown")
+            # The run is stopped while the tool works. The call is closed: an open
+            # call means that its host died. Its effect is unknown if it was sent.
+            self._stop(call, sends.sent if sends.is_queued else "unknown")
             raise
         finally:
             reports.end()
 
+    @contextmanager
+    def _queued(self, sends: _Sends) -> Generator[None]:
+        """Note that the current attempt waits for its turn."""
+        sends.is_queued = True
+        yield  # If its turn never comes, it stays so.
+        sends.is_queued = False
+        self._check_lease(sends.call)
+
+    async def _resend(self, sends: _Sends) -> None:
+        """Record that the transport sends again, because the server asks for it."""
+        await self._record_send(sends, "input")
+        self._check_lease(sends.call)
+
     def _asker(self, call: ToolCall) -> Asker:
-        today = self.journal.today
+        judge, today = self.judge, self.recorder.journal.today
         return Asker(
-            agent=self.agent,
-            grants=(self.grant,) if today is None else (self.grant, today),
+            agent=judge.agent,
+            grants=(judge.grant,) if today is None else (judge.grant, today),
             params_sha256=call.digest,
         )
 
     def _check_lease(self, call: ToolCall) -> None:
-        if not self.log.holds():
-            # Its intent stays open: who takes the run over finds it in doubt.
+        if not self.recorder.log.holds():
+            # Its intent stays open: the host that takes the run over finds it in doubt.
             raise LeaseLost(
                 f"the lease of this host ran out before call {call.number} was sent",
-                fix=f"caxton runs resume {self.run_id}, once no host drives it",
+                fix=f"caxton runs resume {self.judge.run_id}, once no host drives it",
             )
 
-    async def _send_again(
-        self, call: ToolCall, route: Route, sends: _Sends, tries: int
-    ) -> None:
-        """Make durable that a call is sent once more, when its time has come."""
-        key = idempotency_key(self.run_id, call.number)
+    async def _send_again(self, sends: _Sends, after_s: float) -> None:
+        """Wait, and make durable that a call is sent again."""
         try:
-            await self.wait(route.retry.pause(key, tries))
-            await self._record_send(call, sends, "transport")
+            await self.wait(after_s)
+            await self._record_send(sends, "transport")
         except Exception:
             raise
         except BaseException:
-            # The run is stopped between two sends: what is known is of the first.
-            self.stop(call, sends.sent)
+            # The run is stopped between two sends: only the first may have arrived.
+            self._stop(sends.call, sends.sent)
             raise
 
-    async def _record_send(self, call: ToolCall, sends: _Sends, reason: str) -> None:
+    async def _record_send(self, sends: _Sends, reason: str) -> None:
         sends.attempt += 1
-        retry = ToolRetried(call=call.number, attempt=sends.attempt, reason=reason)
-        await self.log.append(retry)
-        self.journal.apply(retry, self.log.recorded_at)
+        call = sends.call.number
+        await self.recorder.append(
+            ToolRetried(call=call, attempt=sends.attempt, reason=reason)
+        )
 
-    def _failed(self, route: Route, exc: ToolError, sent: Sent, terms: Terms) -> Failed:
+    def _failed(self, sends: _Sends, exc: ToolError) -> Failed:
         said = f"{exc}. To fix: {exc.fix}" if exc.fix else str(exc)
-        text, code = self.redact.text(said), exc.code
-        if _is_quiet(route, terms) and exc.kind in _UNTOLD:
+        text, code = self.judge.redact.text(said), exc.code
+        if sends.is_quiet and exc.kind in _UNTOLD:
             # Its words may be the answer, and so may its number.
             text, code = _UNTOLD[exc.kind], None
-        return Failed(kind=exc.kind, sent=sent, message=text, code=code)
+        return Failed(kind=exc.kind, sent=sends.sent, message=text, code=code)
 
-    def _taken(self, route: Route, done: Completed, terms: Terms) -> Completed | Failed:
+    def _taken(self, sends: _Sends, done: Completed) -> Completed | Failed:
+        route, terms = sends.route, sends.terms
         done = terms.conceal(done)
         most = min(self.max_result, terms.max_result or self.max_result)
         if done.bytes > most:
@@ -321,50 +530,57 @@ class Gateway(Judge):
             return Failed(kind="too_large", sent="yes", message=text)
         return route.shown(done)
 
-    def stop(self, call: ToolCall, sent: Sent, *before: Event) -> None:
-        """Close a call whose run is stopped, unless another host goes on with that."""
-        if not self.journal.leaving:
-            self.settle(call, stopped(sent), *before)
+    def _stop(self, call: ToolCall, sent: Sent) -> None:
+        """Close a call whose run is stopped, unless another host takes that over."""
+        if not self.recorder.leaving:
+            self._settle(call, _stopped(sent))
 
-    def settle(self, call: ToolCall, outcome: Outcome, *before: Event) -> Answered:
-        """Queue *before* and the event that closes the call."""
+    def _settle(self, call: ToolCall, outcome: Outcome) -> Answered:
+        """Queue the event that closes the call."""
         kept = self._kept(call, outcome)
-        events = (*before, settled(call.number, kept))
         blobs = kept.contents if isinstance(kept, Completed) else None
-        self.log.queue(*events, blobs=blobs)
-        at = self.log.recorded_at
-        for event in events:
-            self.journal.apply(event, at)
-        answer = Answered(outcome, at)
+        self.recorder.queue(settled(call.number, kept), blobs=blobs)
+        answer = Answered(outcome, self.recorder.log.recorded_at)
         if kept is not outcome:
-            # For as long as this host drives the run, its guest can start anew.
-            self.journal.hold(call.number, answer)
+            # As long as this host drives the run, its guest may be executed again.
+            self.recorder.journal.hold(call.number, answer)
         return answer
 
     def _kept(self, call: ToolCall, outcome: Outcome) -> Outcome:
-        route = self.routes.get(call.name, NOWHERE)
+        route = self.judge.routes.get(call.name, NOWHERE)
         if route.record == "hash" and isinstance(outcome, Completed):
             return cut(outcome)
         return outcome
 
 
-def _is_quiet(route: Route, terms: Terms) -> bool:
-    """Return whether the words of the tool are not for the log as they are."""
-    return route.record == "hash" or bool(terms.redact)
+def checked(answer: Answered) -> Answered:
+    """
+    Return *answer*.
+
+    Raises:
+        RunStopped: It is that of the attempt that ended the run.
+    """
+    outcome = answer.outcome
+    if isinstance(outcome, Denied) and outcome.code == "limit":
+        raise RunStopped(str(outcome.rule).removeprefix("limits."), outcome.message)
+    return answer
 
 
-def stopped(sent: Sent) -> Failed:
+def _unsent(calls: Sequence[PendingCall]) -> list[PendingCall]:
+    """Return the new ones of *calls*, which the run's end keeps from being sent."""
+    new: list[PendingCall] = []
+    for one in calls:
+        if one.judged:
+            one.event = one.judged.unspent
+            one.outcome = one.outcome or _stopped("no")
+            new.append(one)
+    return new
+
+
+def _stopped(sent: Sent) -> Failed:
     """Return the outcome of a call whose run is stopped."""
     return Failed(
         kind="cancelled",
         sent=sent,
         message="the run was stopped before the tool answered",
     )
-
-
-def checked(answer: Answered) -> Answered:
-    """Return *answer*, unless it is the attempt that ended the run."""
-    outcome = answer.outcome
-    if isinstance(outcome, Denied) and outcome.code == "limit":
-        raise RunStopped(str(outcome.rule).removeprefix("limits."), outcome.message)
-    return answer

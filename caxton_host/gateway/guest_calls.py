@@ -1,8 +1,8 @@
 """
 The host's side of a guest's host functions.
 
-Turns a guest's bytes into a `ToolCall`, however bad they are, and what the gateway
-says into the bytes that the guest gets. Live and replayed runs share this code,
+Decodes a guest's bytes, of any quality, into a `ToolCall`, and encodes the answer of
+the gateway into the bytes that the guest gets. Live and replayed runs share this code,
 so a guest cannot tell them apart (law 5).
 """
 
@@ -10,40 +10,46 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from ..core.calls import JSON, OK, Completed, Outcome, ToolCall, reply
+from ..core.grants.approvals import Unapproved
 from ..core.grants.decisions import may_ever
+from ..core.grants.journal import Answered
 from ..core.limits import Limits
 from ..core.log.events import LogWritten
 from ..core.names import clean_name
-from ..errors import BadBytes, RunStopped
+from ..errors import BadBytes, RunStopped, Suspend
 from ..lib import codec
-from ..ports import Answer, RunSpan, Served
-from .batch import Batch, Watch
-from .gateway import Gateway
+from ..ports import Answer, RunSpan, Served, Span
+from .gateway import Gateway, PendingCall, checked
+
+#: Watches a call, or does nothing.
+_Watch: TypeAlias = AbstractContextManager[Span | None]
 
 LEVELS = ("debug", "info", "warning", "error")
 
-#: The name of a call that stands for a batch of which no item can be read. No tool
+#: The name under which a batch is recorded if none of its items can be decoded. No tool
 #: can have it.
 BATCH = "mcp_call_many()"
-#: Bytes of all answers of a batch. What a worker takes at once is bounded.
+#: Bytes of all answers of a batch: a frame to a worker is bounded.
 MAX_REPLIES = 32 * 1024 * 1024
 
-#: After so many bytes of a batch, other runs have their turn.
+#: Bytes of parameters of a batch item after which other tasks of the loop run first.
 _LONG = 4096
 
 _NAME = re.compile(rb"[a-zA-Z0-9_-]{1,64}")
-_LINE_COST = 16  # what an empty line counts towards the limit on logs
+#: Bytes that an empty log line counts towards the limit on logs.
+_LINE_COST = 16
 
 
 @dataclass(slots=True, kw_only=True)
-class RunDoor:
+class GuestCalls:
     """
-    The door of one execution of a guest.
+    The host functions of one execution of a guest; see `ports.Door`.
 
     Attributes:
         gateway: Where its calls go.
@@ -52,12 +58,22 @@ class RunDoor:
 
         span: Watches each call that is made now.
 
-        served: Calls that are watched as well, though the log answers them; and what
-            is known of calls that are made again.
+        served: Where the answers of some calls come from. These calls get a span even
+            if the log answers them.
 
-        compare_lines: Compare log lines with the recorded ones.
+        compare_lines: Whether log lines are compared with the recorded ones.
 
-        seeds: After so many calls, what ``random()`` grows from; see `Guest`.
+        seeds: The seed of ``random()`` after that many calls; see `Guest`.
+
+        calls: How many calls the guest has made: the number of the newest.
+
+        seeded: How many calls the seeds that were handed out are of.
+
+        lines: How many log lines the guest has written.
+
+        recorded: Bytes that its calls and answers take in the log, which is bounded.
+
+        logged: Bytes that its log lines take, which is bounded as well.
     """
 
     gateway: Gateway
@@ -83,14 +99,14 @@ class RunDoor:
             items = codec.split_batch(batch)
         except BadBytes as exc:
             return await self._carry_out(self._bad_batch(batch, fuel, str(exc)))
-        calls = Batch(self.gateway)
+        calls: list[PendingCall] = []
         for name, params in items:
             digest = codec.sha256(params)
             call = self._tool_call(name, params, len(params), digest, fuel)
-            calls.add(call, self._watch(call))
+            calls.append(self.gateway.recall(call))
             if len(params) > _LONG:
                 await asyncio.sleep(0)
-        known = await calls.carry_out()
+        known = await self._finish(calls)
         self.recorded += sum(_apart(each.outcome) for each in known)
         data = codec.encode([reply(each.outcome)[1] for each in known])
         if len(data) > MAX_REPLIES:
@@ -98,16 +114,50 @@ class RunDoor:
             raise RunStopped("result", f"{text} allowed")
         return self._answer(OK, data, max((each.at for each in known), default=0))
 
+    async def _finish(self, calls: Sequence[PendingCall]) -> list[Answered]:
+        """Record calls together, send them at the same time, and return the answers."""
+        watches = [self._watch(one.call) for one in calls]
+        try:
+            await self.gateway.admit(calls)
+        except Suspend as exc:
+            waiting = exc.requests if isinstance(exc, Unapproved) else ()
+            numbers = {exc.call, *(one.call for one in waiting)}
+            for one, watch in zip(calls, watches, strict=True):
+                if one.call.number in numbers:
+                    # Its span ends with that exception.
+                    with suppress(Suspend), watch:
+                        raise
+            raise
+
+        async def finish(one: PendingCall, watch: _Watch) -> None:
+            with watch as span:
+                known = await self.gateway.finish(one)
+                if known:
+                    self._note(span, one.call, known)
+
+        try:
+            # First come, first served: each begins before a stop can reach it.
+            async with asyncio.TaskGroup() as group:
+                for one, watch in zip(calls, watches, strict=True):
+                    group.create_task(finish(one, watch))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return [checked(one.answer) for one in calls if one.answer]
+
     async def _carry_out(self, call: ToolCall) -> Answer:
         with self._watch(call) as span:
             known = await self.gateway.call(call)
-            if span:
-                span.settled(known.outcome, self.gateway.routes.get(call.name))
-                span.stored(*self.gateway.log.head)
+            self._note(span, call, known)
         self.recorded += _apart(known.outcome)
         status, body = reply(known.outcome)
-        data = codec.encode(body)
-        return self._answer(status, data, known.at)
+        return self._answer(status, codec.encode(body), known.at)
+
+    def _note(self, span: Span | None, call: ToolCall, known: Answered) -> None:
+        """Tell the span of a call how that ended."""
+        if span:
+            routes, log = self.gateway.judge.routes, self.gateway.recorder.log
+            span.settled(known.outcome, routes.get(call.name))
+            span.stored(*log.head)
 
     def _answer(self, status: int, data: bytes, at: int) -> Answer:
         self.recorded += len(data)
@@ -115,11 +165,11 @@ class RunDoor:
         self.seeded = self.calls
         return Answer(status, data, at, self.seeds[max(reached)] if reached else b"")
 
-    def _watch(self, call: ToolCall) -> Watch:
+    def _watch(self, call: ToolCall) -> _Watch:
         served = self.served.get(call.number)
-        if served is None and self.gateway.journal.answers(call.number):
+        if served is None and self.gateway.recorder.journal.answers(call.number):
             return nullcontext()
-        return self.span.call(call, self.gateway.routes.get(call.name), served)
+        return self.span.call(call, self.gateway.judge.routes.get(call.name), served)
 
     def log(self, level: int, text: bytes) -> None:
         """Record a log line, until the run has written its share."""
@@ -128,31 +178,29 @@ class RunDoor:
         left = self.limits.log - self.logged
         self.logged += max(len(text), _LINE_COST)
         # Redacted before it is cut: half a secret would not be found.
-        line = self.gateway.redact.text(
+        line = self.gateway.judge.redact.text(
             text[: 2 * self.limits.log].decode(errors="replace")
         )
         name = LEVELS[min(max(level, 0), len(LEVELS) - 1)]
         lines = [(name, line)]
         if self.logged > self.limits.log:
-            # No line is cut but before that event: a replay has to know which one was.
+            # Only the line before that event is cut, so that a replay knows which.
             end = f"the run reached its limit log: {self.limits.log}"
             cut = line.encode()[:left].decode(errors="ignore")
             lines = [(name, cut), ("truncated", end)]
         self._write(lines)
 
     def _write(self, lines: list[tuple[str, str]]) -> None:
-        journal, log = self.gateway.journal, self.gateway.log
+        recorder = self.gateway.recorder
         events: list[LogWritten] = []
         for level, text in lines:
             self.lines += 1
-            if self.lines > journal.logged:
+            if self.lines > recorder.journal.logged:
                 events.append(LogWritten(n=self.lines, level=level, text=text))
             elif self.compare_lines:
-                journal.recall_line(self.lines, level, text)
+                recorder.journal.recall_line(self.lines, level, text)
         if events:
-            log.queue(*events)
-        for event in events:
-            journal.apply(event, log.recorded_at)
+            recorder.queue(*events)
 
     def _tool_call(
         self, name: bytes | None, params: bytes, size: int, digest: str, fuel: int
@@ -185,15 +233,15 @@ class RunDoor:
         )
 
     def _exposed(self, name: bytes) -> str | None:
-        """Return what a tool is called that is named by its path, if it is granted."""
-        for exposed, route in self.gateway.routes.items():
+        """Return the exposed name of a granted tool that is named by its path."""
+        for exposed, route in self.gateway.judge.routes.items():
             path = f"{route.server}/{route.tool}"
-            if path.encode() == name and may_ever(self.gateway.grant, route):
+            if path.encode() == name and may_ever(self.gateway.judge.grant, route):
                 return exposed
         return None
 
     def _bad_batch(self, batch: bytes, fuel: int, fault: str) -> ToolCall:
-        """Return the one attempt that a batch is of which no item can be read."""
+        """Return the one attempt that records a batch that cannot be decoded."""
         self.calls += 1
         self.recorded += len(batch)
         size, digest = _whole(batch, codec.BATCH_BYTES)
@@ -216,7 +264,7 @@ class RunDoor:
 
 
 def _apart(outcome: Outcome) -> int:
-    """Return how many bytes of an answer are kept apart from it."""
+    """Return how many bytes of an answer are stored as blobs beside it."""
     if not isinstance(outcome, Completed):
         return 0
     sizes = (blob.get("bytes") for blob in outcome.blobs)
@@ -224,7 +272,7 @@ def _apart(outcome: Outcome) -> int:
 
 
 def _whole(data: bytes, limit: int) -> tuple[int, str]:
-    """Return size and digest of a guest's bytes; more than *limit* arrive cut."""
+    """Return size and digest of a guest's bytes; see `ports.Door.call`."""
     if len(data) <= limit:
         return len(data), codec.sha256(data)
     return int.from_bytes(data[-40:-32]), data[-32:].hex()
@@ -236,7 +284,7 @@ def _beyond(size: int, limit: int) -> str:
 
 def output_value(raw: bytes | None, limits: Limits) -> tuple[JSON, str]:
     """
-    Return the output of a guest and the digest of its bytes; none is nil.
+    Return the output of a guest, ``None`` by default, and the digest of its bytes.
 
     Raises:
         BadBytes: See `codec.decode`.

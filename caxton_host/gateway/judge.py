@@ -1,9 +1,8 @@
 """
-What the grants and people say of a call of a run. No I/O.
+The decision about a call: the second step of `gateway`. No I/O.
 
-It is the second step of `gateway`, which has the others: a call is judged by the
-recorded grants of its run, by those of today if the run was resumed, and by the words
-of people who were asked.
+A call is judged by the recorded grants of its run; by today's grants as well if the run
+was resumed; and by the approvals that the rules ask for.
 """
 
 from __future__ import annotations
@@ -14,9 +13,16 @@ from dataclasses import dataclass, field, replace
 from ..core.calls import JSON, REPEATABLE, Denied, Route, ToolCall
 from ..core.grants.approvals import Unapproved, unmet
 from ..core.grants.call_terms import Terms
-from ..core.grants.decisions import Allowed, Attempt, Refusal, decide, may_again
+from ..core.grants.decisions import (
+    Allowed,
+    Attempt,
+    Refusal,
+    Tally,
+    decide,
+    may_again,
+)
 from ..core.grants.grants import Grant
-from ..core.grants.journal import InDoubt, Journal
+from ..core.grants.journal import InDoubt, Journal, Tallies
 from ..core.log.events import ApprovalRequested, ToolInvoked, ToolRetried
 from ..core.names import idempotency_key
 from ..core.text.redact import Redactor
@@ -31,23 +37,23 @@ NOWHERE = Route(server="", tool="")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
     """
-    Judges the calls of one run.
+    Decides about the calls of one run.
 
     Attributes:
         run_id: The run.
 
-        agent: Whose budgets it spends.
+        agent: The agent whose budgets the run spends.
 
         grant: What the agent may do. Fixed for the life of the run.
 
         routes: Where each exposed name leads. Fixed as well.
 
-        journal: What the log says so far. If it has grants of today, a call needs
-            their yes as well.
+        journal: What the log says so far. If it has grants of today, they have to
+            allow a call as well.
 
         inputs: Compares parameters with the schema of a tool, by its exposed name.
 
-        redact: Takes configured secrets out of what is recorded.
+        redact: Removes configured secrets from what is recorded.
 
         now: Returns the time, in microseconds since 1970.
     """
@@ -63,9 +69,15 @@ class Judge:
     redact: Redactor = field(default_factory=Redactor)
     now: Callable[[], int]
 
-    def judge(self, call: ToolCall, params: dict[str, JSON] | None, out: Out) -> Judged:
+    def judge(
+        self,
+        call: ToolCall,
+        params: dict[str, JSON] | None,
+        out: Out,
+        tallies: Tallies,
+    ) -> Judged:
         """
-        Return the intent of a call, and what the grants and people say of it.
+        Decide about a call: return its intent, and what the grants and people say.
 
         Args:
             call: What the agent asks.
@@ -73,9 +85,11 @@ class Judge:
             params: Its parameters as the log is to hold them.
 
             out: What the store has refused of it.
+
+            tallies: What the run did before it.
         """
         route = self.routes.get(call.name)
-        verdict = self._decide(call, route, out)
+        verdict = self._decide(call, route, out, tallies)
         allowed = verdict if isinstance(verdict, Allowed) else None
         asked, spends = wants(allowed, call.params or {})
         intent = ToolInvoked(
@@ -108,14 +122,14 @@ class Judge:
         )
 
     def unapproved(self, requests: Sequence[ApprovalRequested]) -> Unapproved:
-        """Return what is raised where calls have to wait for people."""
+        """Return the exception to raise when calls need an approval first."""
         waiting = [one.requested for one in self.journal.waiting]
         return Unapproved(
             requests[0].call, [one for one in requests if one not in waiting]
         )
 
     def _decide(
-        self, call: ToolCall, route: Route | None, out: Out
+        self, call: ToolCall, route: Route | None, out: Out, tallies: Tallies
     ) -> Allowed | Denied:
         if call.over:
             return Denied(
@@ -127,10 +141,10 @@ class Judge:
             return Denied(code="bad_request", rule=None, message=call.fault)
         try:
             attempt = self._attempt(call, route, out.recorded)
-            verdict = decide(self.grant, attempt, self.journal.tally)
+            verdict = decide(self.grant, attempt, tallies.recorded)
             if isinstance(verdict, Denied):
                 return verdict
-            today = self._decide_today(attempt, out)
+            today = self._decide_today(attempt, out, tallies.today)
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
             return Denied(
                 code="error", rule=None, message="the call could not be judged"
@@ -155,7 +169,7 @@ class Judge:
     def _schema(
         self, call: ToolCall, route: Route | None
     ) -> Callable[[JSON], Mismatch | None] | None:
-        """Return what compares parameters, as they are sent, with the tool's schema."""
+        """Return the check of the parameters, as they are sent, by the schema."""
         check = self.inputs.get(call.name)
         if check is None or route is None or route.key_argument is None:
             return check
@@ -163,13 +177,15 @@ class Judge:
         sent: JSON = {**(call.params or {}), route.key_argument: key}
         return lambda _: check(sent)
 
-    def _decide_today(self, attempt: Attempt, out: Out) -> Allowed | Denied | None:
-        """Return what today's grants say of a call, if the run was resumed."""
+    def _decide_today(
+        self, attempt: Attempt, out: Out, tally: Tally
+    ) -> Allowed | Denied | None:
+        """Return the decision of today's grants, if the run was resumed."""
         today = self.journal.today
         if today is None:
             return None
         attempt = replace(attempt, refused=out.today)
-        verdict = decide(today, attempt, self.journal.tally_today)
+        verdict = decide(today, attempt, tally)
         if isinstance(verdict, Allowed):
             return verdict
         return replace(
@@ -180,10 +196,10 @@ class Judge:
 
     def retry(self, call: ToolCall, known: InDoubt) -> ToolRetried:
         """
-        Return what records that a call in doubt is sent once more.
+        Return the event that records that a call in doubt is sent again.
 
         Raises:
-            Suspend: It may not be, as things are.
+            Suspend: It may not be sent again without a person's decision.
         """
         # It may have happened, and asking twice could pay a bill twice. Only the
         # tool's effect class, or a person, may repeat it; and today's grants.
@@ -205,5 +221,5 @@ class Judge:
         )
 
     def terms_of(self, known: InDoubt) -> Terms:
-        """Return how a call in doubt is carried out, if it is sent again."""
+        """Return the terms of a call in doubt, if it is sent again."""
         return Terms.of_call(known.invoked, self.grant, self.journal.today)

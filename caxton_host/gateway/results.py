@@ -1,4 +1,4 @@
-"""What a tool answered, as the log and the agent are to see it. Pure."""
+"""The result of a tool, in the form that the log and the agent get. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from ..core.calls import JSON, Completed
 from ..core.log.events import ToolInvoked
-from ..core.text.messages import pick_message, summary
 from ..core.text.redact import Redactor
+from ..core.text.templates import pick_message, summary
 from ..core.tools.servers import ToolOptions
 from ..errors import BadBytes, ToolError
 from ..lib.codec import load_json
 
-#: Not the tool's: they belong to the protocol, or have a place of their own.
+#: Keys that are not data of the tool: they belong to the protocol.
 _ENVELOPE = frozenset({"isError", "resultType", "_meta"})
 
 
@@ -25,21 +25,21 @@ def answered(
     size: int,
 ) -> Completed:
     """
-    Return what somebody else says that a *call* came to; see `completed`.
+    Return a result that a person gives for a *call*; see `completed`.
 
     Args:
         result: A ``CallToolResult``.
 
         call: The call, if it is known.
 
-        options: Returns the operator's word about a tool of a server.
+        options: Returns the configured options of a tool of a server.
 
-        redact: Takes secrets out of it.
+        redact: Removes secrets from it.
 
         size: Of the result, in bytes.
 
     Raises:
-        ToolError: It is no answer.
+        ToolError: It is not a valid result.
     """
     server, tool = (call and call.server) or "", (call and call.tool) or "the tool"
     return completed(result, tool, options(server, tool), redact, size=size)
@@ -55,7 +55,7 @@ def completed(  # noqa: PLR0913 -- what came, and how it is to be told
     duration_us: int = 0,
 ) -> Completed:
     """
-    Return a ``CallToolResult``, as it came, in the form that is recorded.
+    Return a ``CallToolResult`` in the form that is recorded.
 
     >>> raw = {"content": [{"type": "text", "text": "clear"}]}
     >>> completed(raw, "look", ToolOptions(), Redactor()).message
@@ -112,7 +112,7 @@ def _message(data: dict[str, JSON], tool: str, options: ToolOptions) -> str:
         ):
             return picked
         if options.reply == "message":
-            # The text may be all of the data, of which nobody is to have more.
+            # The text may be all of the data, which the agent must not get.
             return summary(tool, data)
     if text:
         return text

@@ -2,24 +2,19 @@
 HTTP requests to hosts that may be hostile. The only owner of httpx.
 
 One deadline covers a request from the look-up of its host to the last byte of its
-answer; the answer has a byte cap and no encoding (httpx would unpack 200 MiB out
-of 200 KB); redirects are answers, not orders. A host is looked up once a
-connection, every address of it is judged, and the judged address is the one that
-is connected to, so a second look-up cannot change it. No error text holds a
-query string, a header value or a byte of the answer.
+answer. The answer has a byte cap and no encoding, and redirects are not followed. A
+host is looked up once a connection, all its addresses are checked, and the checked
+address is the one that is connected to, so a second look-up cannot change it. See
+`http_rules` for the rules.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import logging
 import re
 import socket
-import ssl
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, cast
 
@@ -28,24 +23,27 @@ import httpcore
 import httpx
 
 from ..errors import Sent, ToolError
+from .http_rules import (
+    failure,
+    is_address,
+    read_body,
+    redirected,
+    refuse_encoding,
+    refuse_private,
+    tls_context,
+)
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
-_REDIRECTS = range(300, 400)
 _IDLE, _IDLE_SECONDS = 16, 30.0
 
 _NEXT_ADDRESS_AFTER = 3.0
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-
-# Both log addresses with their query, and header values, below this level (law 8).
-for _library in ("httpx", "httpcore"):
-    logging.getLogger(_library).setLevel(logging.WARNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
     """
-    An answer, read whole.
+    A complete answer.
 
     Attributes:
         headers: By lower-case name.
@@ -59,7 +57,7 @@ class Response:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
     """
-    An answer that is read while it comes.
+    An answer that is read as it arrives.
 
     Attributes:
         headers: By lower-case name.
@@ -73,25 +71,26 @@ class Stream:
 
     async def read(self, *, timeout: float, max_bytes: int) -> bytes:  # noqa: ASYNC109 -- the bound that this module is about
         """
-        Return all of it, under the bounds of `Client.request`.
+        Return the whole body, with the limits of `Client.request`.
 
         Raises:
             ToolError: As there.
         """
         with _bounded(timeout, f"no whole answer within {timeout:g} s", self._progress):
-            return await _read(self._response, max_bytes)
+            return await _read(self._response, self.headers, max_bytes)
 
     async def chunks(self, idle: float) -> AsyncGenerator[bytes]:
         """
-        Yield its bytes as they come.
+        Yield the bytes as they arrive.
 
         Args:
-            idle: Seconds that may pass between two of them.
+            idle: Seconds that may pass between two chunks.
 
         Raises:
             ToolError: ``timeout``, ``transport`` or ``protocol``.
         """
-        _check_plain(self._response)
+        _refuse_redirect(self.status)
+        refuse_encoding(self.headers)
         found = aiter(self._response.aiter_raw())
         while True:
             with _bounded(idle, f"nothing came for {idle:g} s", self._progress):
@@ -106,13 +105,13 @@ class Client:
     Sends requests over pooled connections, within one event loop.
 
     Args:
-        proxy: Where every request goes through. The environment names none. A
-            proxy looks hosts up itself, so it has to judge their addresses.
+        proxy: The proxy for every request; the environment is ignored. A proxy looks
+            up hosts itself, so it has to check their addresses.
 
-        trace_context: Gives the headers that tell a request's span: W3C's.
+        trace_context: Returns the W3C headers of a request's span.
 
-        connections: How many there are at a time. A request that waits for one does
-            so within its timeout.
+        connections: The largest number of connections. A request waits for one within
+            its timeout.
     """
 
     def __init__(
@@ -142,22 +141,22 @@ class Client:
         Send one request, once, and return its answer whatever the status.
 
         Args:
-            method: In capitals.
+            method: In upper case.
 
             url: With scheme and host; its query is kept as it is.
 
             timeout: Seconds in all.
 
-            max_bytes: Size of the answer's body.
+            max_bytes: The largest body of the answer.
 
-            headers: Added to a few of its own.
+            headers: In addition to the default ones.
 
-            content: The body, if there is to be one.
+            content: The body, if any.
 
             allow_private: The host may have an address that is not public.
 
         Raises:
-            ToolError: There is no answer that may be used: ``timeout``,
+            ToolError: There is no valid answer: ``timeout``,
                 ``transport``, ``protocol`` or ``too_large``.
         """
         progress = _Progress()
@@ -166,13 +165,12 @@ class Client:
             client = self._client(request.url, allow_private=allow_private)
             response = await client.send(request, stream=True)
             progress.sent = "yes"
+            headers = _headers(response)
             try:
-                body = await _read(response, max_bytes)
+                body = await _read(response, headers, max_bytes)
             finally:
                 await response.aclose()
-        return Response(
-            status=response.status_code, headers=_headers(response), body=body
-        )
+        return Response(status=response.status_code, headers=headers, body=body)
 
     @asynccontextmanager
     async def stream(
@@ -185,16 +183,16 @@ class Client:
         allow_private: bool = False,
     ) -> AsyncGenerator[Stream]:
         """
-        Send one request, once, and give its answer to read while it comes.
+        Send one request, once, and yield its answer, to be read as it arrives.
 
         Args:
-            method: In capitals.
+            method: In upper case.
 
             url: With scheme and host; its query is kept as it is.
 
             timeout: Seconds until the answer begins.
 
-            headers: Added to a few of its own.
+            headers: In addition to the default ones.
 
             allow_private: The host may have an address that is not public.
 
@@ -254,9 +252,9 @@ class Client:
         )
 
     def _client(self, url: httpx.URL, *, allow_private: bool) -> httpx.AsyncClient:
-        if self._proxy and not allow_private and _is_address(url.host):
-            _judge(url.host, [url.host])
-        # A connection that one request may use must not serve one that may not.
+        if self._proxy and not allow_private and is_address(url.host):
+            refuse_private(url.host, [url.host])
+        # Requests with and without `allow_private` must not share connections.
         key = url.scheme == "https", allow_private
         client = self._clients.get(key)
         if client is None:
@@ -269,7 +267,7 @@ class Client:
                 ),
                 trust_env=False,
                 follow_redirects=False,
-                timeout=None,  # noqa: S113 -- one deadline is above, for all of it
+                timeout=None,  # noqa: S113 -- `_bounded` has the deadline
                 cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
             )
         return client
@@ -280,7 +278,7 @@ class _Progress:
     Whether a byte of a request may have left the host.
 
     Attributes:
-        host: Where it goes.
+        host: The host, for messages.
     """
 
     def __init__(self) -> None:
@@ -294,118 +292,34 @@ class _Progress:
 
 @contextmanager
 def _bounded(seconds: float, late: str, progress: _Progress) -> Generator[None]:
-    """Give up after so many seconds, and say in our words what went wrong."""
+    """Apply a timeout, and turn errors of httpx into `ToolError`."""
     try:
         with anyio.fail_after(seconds):
             yield
     except TimeoutError:
         raise ToolError("timeout", progress.sent, late) from None
     except httpx.HTTPError as exc:
-        raise _failure(exc, progress.host, progress.sent) from None
+        raise failure(exc, progress.host, progress.sent) from None
 
 
 def _headers(response: httpx.Response) -> dict[str, str]:
     return {name.lower(): text for name, text in response.headers.items()}
 
 
-def _check_plain(response: httpx.Response) -> None:
-    if response.status_code in _REDIRECTS:
-        raise ToolError(
-            "protocol", "yes", f"a redirect ({response.status_code}) is not followed"
-        )
-    if response.headers.get("content-encoding", "identity").lower() != "identity":
-        raise ToolError("protocol", "yes", "the answer is encoded, unasked")
+def _refuse_redirect(status: int) -> None:
+    if error := redirected(status):
+        raise error
 
 
-async def _read(response: httpx.Response, max_bytes: int) -> bytes:
-    _check_plain(response)
-    body = bytearray()
-    async for chunk in response.aiter_raw():
-        body += chunk
-        if len(body) > max_bytes:
-            raise ToolError(
-                "too_large", "yes", f"the answer has over {max_bytes} bytes"
-            )
-    return bytes(body)
-
-
-class Lost(ToolError):  # noqa: N818 -- says what became of it
-    """The connection ended before the answer did, whatever its kind says of it."""
-
-
-class NoTls(ToolError):  # noqa: N818 -- says what there is none of
-    """Somebody answers, and not as TLS has it."""
-
-
-def _failure(exc: httpx.HTTPError, host: str, sent: Sent) -> ToolError:
-    """Return what to say of *exc*, whose own text may hold anything."""
-    if isinstance(exc, httpx.ConnectError) and (found := _tls_error(exc)):
-        return _no_tls(found, host)
-    if isinstance(exc, (httpx.ConnectError, httpx.ConnectTimeout)):
-        return ToolError("transport", "no", f"cannot connect to {host}")
-    if isinstance(exc, httpx.ProxyError):
-        return ToolError("transport", "no", "the proxy refuses")
-    if isinstance(exc, httpx.RemoteProtocolError):
-        return Lost("protocol", sent, f"{host} does not speak HTTP/1.1 as it must")
-    if isinstance(exc, (httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
-        return ToolError("protocol", sent, "the request cannot be sent")
-    return Lost("transport", sent, f"the connection to {host} broke")
-
-
-def _tls_error(exc: BaseException | None) -> ssl.SSLError | None:
-    """Return the error of TLS that *exc* comes from, if there is one."""
-    while exc:
-        if isinstance(exc, ssl.SSLError):
-            return exc
-        exc = exc.__context__
-    return None
-
-
-def _no_tls(exc: ssl.SSLError, host: str) -> ToolError:
-    what = f"cannot connect to {host}"
-    if isinstance(exc, ssl.SSLCertVerificationError):
-        return ToolError(
-            "transport",
-            "no",
-            f"{what}: its certificate is not trusted",
-            fix="name the certificate of whoever vouches for it in $SSL_CERT_FILE",
-        )
-    return NoTls("transport", "no", f"{what}: it speaks no TLS, or another version")
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def is_public(address: str) -> bool:
-    """
-    Return whether an IP address is one of the open internet.
-
-    An IPv4 address inside an IPv6 one is judged for what it is.
-
-    >>> is_public("9.9.9.9"), is_public("169.254.169.254")
-    (True, False)
-    >>> is_public("::ffff:127.0.0.1"), is_public("64:ff9b::10.0.0.1")
-    (False, False)
-    """
-    found = ipaddress.ip_address(address)
-    if isinstance(found, ipaddress.IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour
-        if found in _NAT64:
-            inner = ipaddress.IPv4Address(int(found) & 0xFFFF_FFFF)
-        if inner is not None:
-            return is_public(str(inner))
-        if found.teredo or found.is_site_local:
-            return False
-    return found.is_global and not found.is_multicast and not found.is_reserved
+async def _read(
+    response: httpx.Response, headers: Mapping[str, str], max_bytes: int
+) -> bytes:
+    _refuse_redirect(response.status_code)
+    return await read_body(response.aiter_raw(), headers, max_bytes)
 
 
 class _Network(httpcore.AsyncNetworkBackend):
-    """Connects to addresses that were judged, and to no other."""
+    """Connects only to addresses that were checked."""
 
     def __init__(self, *, allow_private: bool) -> None:
         # httpcore declares it twice, once for machines without anyio.
@@ -426,7 +340,7 @@ class _Network(httpcore.AsyncNetworkBackend):
             raise httpcore.ConnectError from None
         *others, last = dict.fromkeys(str(entry[4][0]) for entry in found)
         if not self._allow_private:
-            _judge(host, [*others, last])
+            refuse_private(host, [*others, last])
         for address in others:
             try:
                 return await self._inner.connect_tcp(
@@ -439,18 +353,8 @@ class _Network(httpcore.AsyncNetworkBackend):
         )
 
 
-def _judge(host: str, addresses: Iterable[str]) -> None:
-    if not all(map(is_public, addresses)):
-        raise ToolError(
-            "transport",
-            "no",
-            f"{host} has an address that is not public; "
-            "allow_private = true lets it be called",
-        )
-
-
 class _Transport(httpx.AsyncHTTPTransport):
-    """httpx's own over a pool of ours: its arguments do not reach the look-up."""
+    """httpx's transport with our pool: its arguments do not reach the look-up."""
 
     def __init__(
         self, *, secure: bool, allow_private: bool, proxy: str | None, connections: int
@@ -458,7 +362,7 @@ class _Transport(httpx.AsyncHTTPTransport):
         network = _Network(allow_private=allow_private or proxy is not None)
         through = httpx.Proxy(proxy) if proxy else None
         bounds: dict[str, Any] = {
-            "ssl_context": _tls() if secure else None,
+            "ssl_context": tls_context() if secure else None,
             "max_connections": connections,
             "max_keepalive_connections": _IDLE,
             "keepalive_expiry": _IDLE_SECONDS,
@@ -468,17 +372,11 @@ class _Transport(httpx.AsyncHTTPTransport):
             httpcore.AsyncHTTPProxy(
                 str(through.url),
                 proxy_auth=through.raw_auth,
-                proxy_ssl_context=_tls() if through.url.scheme == "https" else None,
+                proxy_ssl_context=tls_context()
+                if through.url.scheme == "https"
+                else None,
                 **bounds,
             )
             if through
             else httpcore.AsyncConnectionPool(**bounds)
         )
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    # 25 ms to build, so once. The system's store adds an operator's own authority.
-    context = httpx.create_ssl_context(trust_env=False)
-    context.load_default_certs()
-    return context

@@ -1,32 +1,113 @@
-"""What a call passes on its way to a server: its breaker, and a place in its queue."""
+"""
+Admits calls to a server: circuit breaker, rate limit and queue.
+
+Closed, the breaker lets calls pass. After a number of failures in a row it opens, and
+refuses all. After a pause it is half open: one call passes, and its outcome decides.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from types import TracebackType
-from typing import TypeVar
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Literal, TypeAlias, TypeVar
 
 from ..core.log.events import BreakerClosed, BreakerOpened, Event
-from ..core.tools.servers import ServerConfig
+from ..core.tools.servers import BreakerOptions, ServerConfig
 from ..errors import ToolError
-from .breaker import Breaker, Outcome
-from .transport.bucket import Bucket
+from .transport.timing import Bucket
 
 _TROUBLE = frozenset({"transport", "timeout"})
 _T = TypeVar("_T")
 
+State: TypeAlias = Literal["closed", "open", "half_open"]
+
+#: The outcome of a call that passed: the server answered, with whatever; it did not; or
+#: the caller gave up.
+Outcome: TypeAlias = Literal["answered", "failed", "given_up"]
+Change: TypeAlias = Literal["opened", "closed"]
+
+#: State and outcome to the next state; others change nothing. Late answers count.
+_NEXT: Mapping[tuple[State, Outcome | Literal["failed_too_often", "asked"]], State] = {
+    ("closed", "failed_too_often"): "open",
+    ("open", "asked"): "half_open",
+    ("open", "answered"): "closed",
+    ("half_open", "answered"): "closed",
+    ("half_open", "failed_too_often"): "open",
+    ("half_open", "given_up"): "open",
+}
+_TOLD: Mapping[tuple[State, State], Change] = {
+    ("closed", "open"): "opened",
+    ("open", "closed"): "closed",
+    ("half_open", "closed"): "closed",
+}
+
+
+class Breaker:
+    """
+    The breaker of one server.
+
+    >>> breaker = Breaker(BreakerOptions(failures=2, pause=30.0))
+    >>> [breaker.ended("failed", began=at, now=at) for at in (0.0, 1.0)]
+    [None, 'opened']
+    >>> breaker.admits(2.0), breaker.admits(31.0), breaker.admits(31.0)
+    (False, True, False)
+    >>> breaker.ended("answered", began=31.0, now=32.0), breaker.admits(32.0)
+    ('closed', True)
+
+    Attributes:
+        state: ``closed``, ``open`` or ``half_open``.
+
+        failures: Failures since the last answer.
+    """
+
+    def __init__(self, options: BreakerOptions) -> None:
+        self._options = options
+        self._last_failure = -math.inf
+        self._until = 0.0
+        self.state: State = "closed"
+        self.failures = 0
+
+    def refuses(self, now: float) -> bool:
+        """Return whether calls are refused now."""
+        return self.state == "half_open" or (self.state == "open" and now < self._until)
+
+    def admits(self, now: float) -> bool:
+        """Return whether this call passes; its end is reported by `ended`."""
+        if self.refuses(now):
+            return False
+        self.state = _NEXT.get((self.state, "asked"), self.state)
+        return True
+
+    def ended(self, outcome: Outcome, *, began: float, now: float) -> Change | None:
+        """
+        Count the outcome of a call that passed, and return the change of state.
+
+        Failures of calls that were under way at the same time count as one.
+        """
+        before = self.state
+        if outcome == "answered":
+            self.failures = 0
+        elif outcome == "failed" and began >= self._last_failure:
+            self._last_failure = now
+            self.failures += 1
+        often = outcome == "failed" and 0 < self._options.failures <= self.failures
+        happened = "failed_too_often" if often else outcome
+        self.state = _NEXT.get((before, happened), before)
+        if often and before != "open":
+            self._until = now + self._options.pause
+        return _TOLD.get((before, self.state))
+
 
 class Gate:
     """
-    The way in of one server.
+    Admits the calls to one server.
 
     Attributes:
-        breaker: Keeps calls away from it while it fails.
+        breaker: Refuses calls while the server fails.
 
-        silent: Set if a call ended by its deadline, none was answered since, and the
-            server was not at work for an older one, which may have kept it.
+        silent: Set if a call timed out, none was answered since, and no older call was
+            under way, which may have kept the server busy.
     """
 
     def __init__(self, config: ServerConfig, emit: Callable[[Event], None]) -> None:
@@ -40,23 +121,17 @@ class Gate:
         self.silent = asyncio.Event()
 
     def rested(self) -> float:
-        """Return for how many seconds no call is in."""
+        """Return for how many seconds no call was under way."""
         return 0.0 if self._inside else _now() - self._left
 
-    def entered(
-        self, deadline: float, seconds: float
-    ) -> AbstractAsyncContextManager[None]:
+    async def enter(self, deadline: float, seconds: float) -> float:
         """
-        Let a call in, for as long as the block lasts.
+        Admit a call, and return the time. Pass it to `leave` when the call ends.
 
         Raises:
-            ToolError: It may not in, or not before the *deadline*, that many *seconds*
-                after it was made.
+            ToolError: The server is failing, or the call's turn does not come before
+                the *deadline*, that many *seconds* after it was made.
         """
-        return _Inside(self, deadline, seconds)
-
-    async def enter(self, deadline: float, seconds: float) -> float:
-        """Let a call in, and return when. See `entered`."""
         began = _now()
         if self.breaker.refuses(began):
             raise self._refused()
@@ -75,7 +150,7 @@ class Gate:
         return began
 
     def leave(self, began: float, exc: BaseException | None) -> None:
-        """Take note that the call which came in then is out, and why."""
+        """Release the place of the call that was admitted at *began*."""
         outcome: Outcome = "answered" if exc is None else "given_up"
         if isinstance(exc, ToolError):
             outcome = "failed" if exc.kind in _TROUBLE else "answered"
@@ -93,8 +168,7 @@ class Gate:
             raise ToolError(
                 "timeout",
                 "no",
-                f"the rate of the server {self._config.name} leaves no room for it "
-                "in time",
+                f"the rate of the server {self._config.name} allows no call in time",
             )
         if wait:
             try:
@@ -118,38 +192,16 @@ class Gate:
             "transport",
             "no",
             f"the server {self._config.name} failed {self.breaker.failures} times "
-            "in a row, so it is not asked for a while",
+            "in a row, so calls are refused for a while",
         )
-
-
-class _Inside:
-    """A call that is in."""
-
-    __slots__ = ("_began", "_deadline", "_gate", "_seconds")
-
-    def __init__(self, gate: Gate, deadline: float, seconds: float) -> None:
-        self._gate = gate
-        self._deadline = deadline
-        self._seconds = seconds
-
-    async def __aenter__(self) -> None:
-        self._began = await self._gate.enter(self._deadline, self._seconds)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._gate.leave(self._began, exc)
 
 
 async def by(deadline: float, awaitable: Awaitable[_T], seconds: float) -> _T:
     """
-    Wait until the *deadline*, and no longer.
+    Await something until the *deadline*.
 
     Raises:
-        ToolError: It came first. It was that many *seconds* away.
+        ToolError: The deadline came first; the call had *seconds* in all.
     """
     try:
         async with asyncio.timeout_at(deadline):

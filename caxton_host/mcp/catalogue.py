@@ -1,18 +1,21 @@
-"""What a server says about its tools, as offers. Pure."""
+"""The tools of a server as offers, and what changed since its last list."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ..core.calls import JSON, Effect
 from ..core.grants.tool_catalog import Offer
-from ..core.names import exposed_name, is_tool_name
-from ..core.text.redact import Redactor
-from ..core.text.sanitize import plain
+from ..core.log.events import ToolsChanged
+from ..core.names import exposed_name, is_tool_name, nearest
+from ..core.text.redact import Redactor, plain
 from ..core.tools.servers import ServerConfig
-from ..errors import BadBytes, ConfigError
+from ..errors import BadBytes
 from ..lib.codec import canonical, sha256
+
+logger = logging.getLogger(__name__)
 
 _LONGEST_DESCRIPTION = 16 * 1024
 _LARGEST_DEFINITION = 256 * 1024
@@ -22,9 +25,9 @@ def offers_of(
     config: ServerConfig, entries: Sequence[JSON], redact: Redactor
 ) -> tuple[dict[str, Offer], list[str]]:
     """
-    Return the offers by tool name, and why each tool left out is left out.
+    Return the offers by tool name, and the reason for each tool that is left out.
 
-    The *entries* are those of ``tools/list``, all pages, of any quality.
+    The *entries* come from ``tools/list`` and are not trusted.
     """
     offers: dict[str, Offer] = {}
     left_out: list[str] = []
@@ -93,7 +96,7 @@ def _offer(config: ServerConfig, name: str, entry: dict[str, JSON]) -> Offer:
 
 
 def _hinted(config: ServerConfig, annotations: JSON) -> Effect:
-    # A server may lie about its tools, so its word counts only by the operator's.
+    # A server may lie about its tools, so hints count only if the operator trusts it.
     if not config.trust_annotations or not isinstance(annotations, Mapping):
         return "unsafe"
     if annotations.get("readOnlyHint") is True:
@@ -101,19 +104,42 @@ def _hinted(config: ServerConfig, annotations: JSON) -> Effect:
     return "idempotent" if annotations.get("idempotentHint") is True else "unsafe"
 
 
-def check_names(offers: Iterable[Offer]) -> None:
+def report_changes(
+    config: ServerConfig,
+    old: Mapping[str, Offer],
+    new: Mapping[str, Offer],
+    left_out: Sequence[str],
+) -> ToolsChanged | None:
     """
-    Make sure that no two offers share an exposed name.
+    Log what changed, and return the event that records it, or ``None``.
 
-    Raises:
-        ConfigError: Two do.
+    Args:
+        config: The server.
+
+        old: Its tools before, by its own names; empty at the first connection.
+
+        new: Its tools now.
+
+        left_out: The reason for each listed tool that is not offered.
     """
-    taken: dict[str, Offer] = {}
-    for offer in offers:
-        other = taken.setdefault(offer.exposed, offer)
-        if other is not offer:
-            raise ConfigError(
-                f"two tools would be called {offer.exposed!r}: "
-                f"{other.server}/{other.tool} and {offer.server}/{offer.tool}",
-                fix="give one of them another name with expose_as",
-            )
+    for why in left_out:
+        logger.warning("MCP: %s: left out %s", config.name, why)
+    for tool in () if old else sorted(config.tools.keys() - new.keys()):
+        meant = nearest(tool, [*new])
+        logger.warning(
+            "MCP: %s offers no tool '%s', which is configured%s",
+            *(config.name, tool, f"; did you mean {meant}?" if meant else ""),
+        )
+    for tool in sorted(new.keys() - old.keys()):
+        exposed, name = new[tool].exposed, config.name
+        logger.info("MCP: registered tool %s (%s/%s)", exposed, name, tool)
+    if not old or old == new:
+        return None
+    return ToolsChanged(
+        server=config.name,
+        added=tuple(sorted(new.keys() - old.keys())),
+        removed=tuple(sorted(old.keys() - new.keys())),
+        changed=tuple(
+            sorted(name for name in new.keys() & old.keys() if new[name] != old[name])
+        ),
+    )

@@ -1,42 +1,58 @@
 """
-How a session with one server comes to stand, on the official SDK.
+Connects to one server with the official SDK.
 
-The SDK settles which protocol is spoken; the rest is the `Connection`'s.
+The SDK negotiates the protocol; `Connection` does the rest. What each server speaks is
+remembered, and changes of its tools are listened for while a connection lasts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import math
 import os
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import __version__
-from ..core.text.redact import Redactor
-from ..core.text.sanitize import plain
+from ..core.calls import JSON
+from ..core.text.redact import Redactor, plain
 from ..core.tools.servers import ServerConfig
-from ..errors import ServerUnavailable, ToolError
-from ..lib.clock import SystemClock
+from ..errors import CaxtonError, ServerUnavailable, ToolError
+from ..lib.codec import canonical, sha256
+from ..lib.machine import SystemClock
+from ..ports import Era, Eras
 from .auth.oauth import Access
 from .connection import Connection
 from .transport import stdio
+from .transport.messages import Refusal
 from .transport.serverlog import LogFile
-from .transport.subscription import listening
-from .transport.wire import Link, Strays, Wire
-from .transport.wirelog import tap_of
+from .transport.wire import Link, Strays, Wire, tap_of
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
     from mcp_types import Implementation
 
 
-#: A server that has not answered the newest handshake by now is offered the old one
-#: as well. Nothing is lost if it is only slow to start: the first yes counts.
+logger = logging.getLogger(__name__)
+
+#: Seconds after which a server that has not answered the newest handshake is offered
+#: the old one as well. If it is only slow to start, its first answer counts.
 _PROBE = 1.0
+
+#: Seconds to look up or store a protocol: negotiating it anew costs a second.
+_STORE_S = 1.0
+
+#: Seconds before a stream of changes that ended is opened again: doubled each time, and
+#: reset by a stream that lasted.
+_REOPEN_MIN_S, _REOPEN_MAX_S = 1.0, 60.0
+
+#: The notifications that the stream is opened for.
+_WANTED: dict[str, JSON] = {"toolsListChanged": True}
 
 
 @asynccontextmanager
@@ -50,13 +66,23 @@ async def connect(  # noqa: PLR0913 -- a server, and what is around it
     access: Access | None = None,
 ) -> AsyncGenerator[Connection]:
     """
-    Start or reach a server and keep it for as long as the block lasts.
+    Start or reach a server, and keep the connection for the block.
 
-    Enter and leave it in one task: the SDK's session ends where it began. A server
-    known to be *legacy*, which is found out while it starts, is not asked for a
-    protocol of 2026 or later. One that has a URL is reached through the *proxy*, if
-    there is one, and with tokens of *access*. What one with a command says to people
-    goes to *log*.
+    Enter and leave it in one task: the SDK's session has to end in the task in which it
+    began.
+
+    Args:
+        config: The server.
+
+        redact: Removes secrets from what it says.
+
+        legacy: Returns whether it is known to speak only protocols of before 2026.
+
+        proxy: For a server that has a URL.
+
+        log: For the standard error of a process.
+
+        access: Tokens for a server that has a URL.
 
     Raises:
         ServerUnavailable: It did not come up within its ``start_timeout``.
@@ -77,7 +103,7 @@ async def connect(  # noqa: PLR0913 -- a server, and what is around it
                 link.peer.settled(connection.protocol, legacy=connection.legacy)
                 await connection.refresh(math.inf)
         except ServerUnavailable:
-            link.peer.lose("transport", "the server is of no use")
+            link.peer.lose("transport", "the server has nothing to offer")
             raise
         except Exception as exc:  # noqa: BLE001 -- what hostile bytes make the SDK raise
             link.peer.lose("transport", "the server did not come up")
@@ -106,25 +132,25 @@ async def _link(
             yield link
     else:
         raise ServerUnavailable(
-            "there is nothing to run", fix=f"give [servers.{config.name}] a command"
+            "no command is configured", fix=f"give [servers.{config.name}] a command"
         )
 
 
 @asynccontextmanager
 async def _session(peer: Wire, config: ServerConfig) -> AsyncGenerator[ClientSession]:
-    # Half a second, the first time, while the server starts as well.
+    # The import takes half a second, the first time, while the server starts.
     session_type, info_type = await asyncio.to_thread(_sdk)
     session = session_type(
         dispatcher=peer,
         client_info=info_type(name="caxton-host", version=__version__),
-        # That there is one is told to the server; it is the peer that answers.
+        # Declares the capability; the peer answers the requests.
         elicitation_callback=_never if config.elicitation == "defaults" else None,
     )
     await session.__aenter__()
     try:
         yield session
     finally:
-        # Told of an exception, it would wrap it in a group.
+        # Given an exception, it would wrap it in a group.
         await session.__aexit__(None, None, None)
 
 
@@ -146,7 +172,7 @@ def _sdk() -> tuple[type[ClientSession], type[Implementation]]:
 
 
 async def _negotiate(session: ClientSession, *, legacy: bool) -> None:
-    """Settle the protocol. The SDK's own way waits ten seconds for an old server."""
+    """Negotiate the protocol; the SDK itself would wait 10 s for an old server."""
     if legacy:
         await session.initialize()
         return
@@ -215,8 +241,128 @@ def _unavailable(
 
 
 def _also(config: ServerConfig, exc: Exception) -> str:
-    """Return what else may be wrong with a url."""
-    # So the protocol tells a server that knows nothing but the first transport.
+    """Return a further hint for a server that has a URL."""
+    # The specification has servers of the first transport answer with these.
     if config.transport == "http" and re.search(r"answered 40[045]", str(exc)):
         return 'if it speaks SSE alone, add transport = "sse"'
     return "a proxy is named in [http] proxy, never by the environment"
+
+
+# -- what a server speaks --------------------------------------------------------------
+
+
+class ProtocolMemory:
+    """
+    The protocol of one server, remembered between connections and hosts.
+
+    Args:
+        config: The server.
+
+        address: Without secrets: a digest of it is stored.
+
+        eras: The store; without one the protocol is known to this object only.
+    """
+
+    def __init__(self, config: ServerConfig, address: str, eras: Eras | None) -> None:
+        self._key = sha256(canonical([config.name, config.transport, address]))
+        # The oldest transport has one protocol only.
+        self._eras = eras if config.transport != "sse" else None
+        self._stored: Era | None = None
+        self._era: Era | None = None
+        self._storing: set[asyncio.Task[None]] = set()
+
+    async def legacy(self) -> bool:
+        """Return whether the server is known to speak only protocols of before 2026."""
+        if self._era is None and self._eras is not None:
+            with suppress(CaxtonError, TimeoutError):
+                async with asyncio.timeout(_STORE_S):
+                    self._era = self._stored = await self._eras.era(self._key)
+        return self._era is not None and self._era.legacy
+
+    def learn(self, era: Era) -> None:
+        """Remember the protocol of the server."""
+        self._era = era
+        if self._eras is not None and era != self._stored:
+            self._stored = era
+            task = asyncio.create_task(self._store(self._eras, era))
+            self._storing.add(task)
+            task.add_done_callback(self._storing.discard)
+
+    def forget(self) -> None:
+        """Negotiate anew next time: the known protocol did not work."""
+        if self._era is not None and self._era.legacy:
+            self.learn(Era("", legacy=False))
+
+    async def _store(self, eras: Eras, era: Era) -> None:
+        try:
+            await eras.learn_era(self._key, era)
+        except CaxtonError as exc:
+            logger.debug("MCP: what a server speaks is not remembered: %s", exc)
+
+    async def close(self) -> None:
+        """Wait for writes to the store, for at most a second."""
+        if self._storing:
+            _, late = await asyncio.wait(self._storing, timeout=_STORE_S)
+            for task in late:
+                task.cancel()
+
+
+# -- changes of its tools --------------------------------------------------------------
+
+
+@asynccontextmanager
+async def listening(
+    peer: Wire, session: ClientSession, meta: Mapping[str, JSON]
+) -> AsyncGenerator[None]:
+    """
+    Listen for changes of the tools during the block, if the server announces any.
+
+    A change is only a hint: the next run or call lists the tools again. A stream that
+    ends is opened again, later each time, and counts as a change.
+
+    Args:
+        peer: The other end of the connection.
+
+        session: What was negotiated.
+
+        meta: The ``_meta`` of every request.
+    """
+    told = session.server_capabilities
+    modern = session.discover_result is not None
+    # An old server asks a person on the stream that tells of changes.
+    asks = peer.elicitation == "defaults" and not modern
+    if not (told and told.tools and (told.tools.list_changed or asks)):
+        yield
+        return
+
+    async def subscribe() -> bool:
+        params = {"notifications": _WANTED, "_meta": dict(meta)}
+        await peer.request("subscriptions/listen", params, math.inf, standing=True)
+        return True
+
+    task = asyncio.create_task(_hear(peer, subscribe if modern else peer.overhear))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _hear(peer: Wire, stream: Callable[[], Awaitable[bool]]) -> None:
+    loop = asyncio.get_running_loop()
+    wait = _REOPEN_MIN_S
+    while peer.lost is None:
+        began = loop.time()
+        try:
+            if not await stream():
+                return
+        except Refusal:
+            return  # It has no such stream, whatever it announced.
+        except ToolError as exc:
+            if exc.kind not in {"transport", "timeout"}:
+                return
+        peer.changes += 1
+        if loop.time() - began > _REOPEN_MAX_S:
+            wait = _REOPEN_MIN_S
+        await asyncio.sleep(wait * (0.5 + secrets.randbelow(501) / 1000))
+        wait = min(wait * 2, _REOPEN_MAX_S)

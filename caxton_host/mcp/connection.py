@@ -1,8 +1,8 @@
 """
-What is asked of one server, once a session with it stands.
+Requests to one server over an open session.
 
-Calls go past the models of the SDK, straight to the peer: models lose unknown fields,
-and reject an answer after the tool has run.
+Calls bypass the models of the SDK, which lose unknown fields and reject answers after
+the tool has run.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from .. import __version__
 from ..core.calls import JSON, Completed, shortened
 from ..core.grants.tool_catalog import Offer
-from ..core.text.redact import Redactor
-from ..core.text.sanitize import plain
+from ..core.text.redact import Redactor, plain
 from ..core.tools.contexts import ServerResource
 from ..core.tools.schemas import bounded
 from ..core.tools.servers import Resources, ServerConfig, ToolOptions
@@ -26,14 +25,11 @@ from ..errors import BadBytes, ToolError
 from ..gateway.results import completed
 from ..lib.codec import decode_trusted
 from ..lib.json_schema import mismatch
-from ..ports import Progress, RunScope, ignore, unrecorded
-from .blobs import set_apart
+from ..ports import RunScope, ToolRequest
 from .catalogue import offers_of
-from .resources import read_resources
-from .response_cache import Kept, good_for
-from .transport.elicitation import ROUNDS, carried
-from .transport.reports import Heard
-from .transport.wire import Answer, Wire
+from .resources import Kept, good_for, read_resources, set_apart
+from .transport.messages import ROUNDS, Answer, Heard, Refusal, carried
+from .transport.wire import Wire
 
 if TYPE_CHECKING:
     from mcp.client.session import ClientSession
@@ -41,13 +37,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds that a list is good for over HTTP, where no word of a change need come, if
-#: the server does not say how long. That it is good for nothing, which the SDK has
-#: servers say by default, would double every call.
+#: Seconds that a tool list is valid over HTTP, where changes may go unannounced, if the
+#: server gives no ``ttlMs``. The SDK's default of 0 would double every call.
 _LIST_SECONDS = 60.0
 
 _CALL = "tools/call"
-#: Seconds until a server that wants nothing but time is asked again.
+
+#: Where a call carries its idempotency key, in ``_meta``.
+_KEY = "io.caxton/idempotency-key"
+
+#: Seconds until a call is repeated whose server asked for time and no input.
 _SOONEST, _LATEST = 0.05, 0.25
 
 _PAGES = 100
@@ -59,20 +58,20 @@ _NAME_LENGTH = 128
 
 class Connection:
     """
-    A server that has told its tools.
+    An open connection to a server.
 
     Attributes:
         name: What the server calls itself.
 
         legacy: It speaks a protocol of before 2026.
 
-        meta: What every request to it carries.
+        meta: The ``_meta`` of every request.
 
-        told: What it says that it has, of what is used here.
+        told: The capabilities that it announced: ``tools``, ``resources``.
 
         offers: Its tools, by its own names.
 
-        left_out: Why each tool that it told and that is not offered is not.
+        left_out: The reason for each listed tool that is not offered.
     """
 
     def __init__(
@@ -86,11 +85,14 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self.meta = _meta_of(session, config)
         self.told = _capabilities(session)
+        # The number of changes before the last list, and the time that it expires.
         self._listed = -1
         self._good_until = 0.0
         self._listing = asyncio.Lock()
         self._kept = Kept(self._loop.time)
+        # Output schemas by tool.
         self._promises: Mapping[str, Mapping[str, JSON]] = {}
+        # By tool: makes the headers that repeat parameters.
         self._mirrored: dict[str, Callable[[Mapping[str, Any]], dict[str, str]]] = {}
         self.name = plain(info.name if info else "", redact, _NAME_LENGTH)
         self.version = plain(info.version if info else "", redact, _NAME_LENGTH)
@@ -101,7 +103,7 @@ class Connection:
 
     @property
     def readable(self) -> bool:
-        """Whether it says that it has resources."""
+        """Whether it announced resources."""
         return "resources" in self.told
 
     @property
@@ -116,7 +118,7 @@ class Connection:
 
     @property
     def stale(self) -> bool:
-        """Whether the tools of the server may be others now."""
+        """Whether the tools of the server may have changed."""
         changed = self._peer.changes != self._listed
         return changed or self._loop.time() > self._good_until
 
@@ -129,15 +131,13 @@ class Connection:
         self._peer.lose("transport", why)
 
     async def ping(self, deadline: float) -> bool:
-        """Return whether the server says anything before the *deadline*."""
-        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- loaded by now
-
+        """Return whether the server answers before the *deadline*."""
         # Since 2026 there is no ping.
         method = "ping" if self.legacy else "server/discover"
         params = {"_meta": self.meta} if self.meta else None
         try:
             await self._peer.request(method, params, deadline)
-        except MCPError:
+        except Refusal:
             return True
         except ToolError as exc:
             return exc.sent == "yes"
@@ -149,10 +149,10 @@ class Connection:
 
     async def refresh(self, deadline: float) -> bool:
         """
-        Read the list of tools, all pages, and return whether that was needed.
+        Read all pages of the tool list, if it is stale, and return whether it was.
 
         Raises:
-            ToolError: The list is none, has no end or is too large.
+            ToolError: The list is not valid, has no end or is too large.
         """
         async with self._listing:
             if not self.stale:
@@ -168,7 +168,7 @@ class Connection:
             return True
 
     def _promised(self) -> Iterator[tuple[str, Mapping[str, JSON]]]:
-        """Yield what the tools promise of their answers, where that can be checked."""
+        """Yield the output schemas of the tools that can be checked."""
         for name, offer in self.offers.items():
             said = decode_trusted(offer.definition).get("outputSchema")
             if not isinstance(said, dict):
@@ -189,7 +189,7 @@ class Connection:
     def _check(
         self, tool: str, result: Mapping[str, JSON], options: ToolOptions
     ) -> None:
-        """Compare an answer with what the tool promised, unless it is an error."""
+        """Check an answer against the output schema of its tool."""
         promise = self._promises.get(tool)
         if promise is None or result.get("isError"):
             return
@@ -204,13 +204,13 @@ class Connection:
                 return
             why = plain(str(wrong), self._redact, 300)
         if options.record == "hash":
-            why = "which is not kept"  # a key that is wrong may be of the answer
+            why = "which is not kept"  # a wrong key may be part of the answer
         raise ToolError(
             "invalid_result", "yes", f"the answer is not what {tool} promises: {why}"
         )
 
     def _mirror(self) -> None:
-        """Learn which parameters a call repeats in its headers, since 2026."""
+        """Find the parameters that calls repeat in headers, since 2026."""
         from mcp.shared import inbound  # noqa: PLC0415 -- loaded by now
 
         offers = dict(self.offers)
@@ -225,7 +225,7 @@ class Connection:
         self.offers = offers
 
     async def _list(self, deadline: float) -> tuple[list[JSON], float]:
-        """Return all entries of all pages, and for how many seconds they are good."""
+        """Return the entries of all pages, and the seconds that they are valid."""
         entries: list[JSON] = []
         promised: list[float] = []
         cursor: JSON = None
@@ -239,7 +239,9 @@ class Connection:
             page = await self._ask("tools/list", params, deadline)
             tools, cursor = page.result.get("tools"), page.result.get("nextCursor")
             if not isinstance(tools, list):
-                raise ToolError("protocol", "no", "the server told no list of tools")
+                raise ToolError(
+                    "protocol", "no", "the answer to tools/list is not a list"
+                )
             entries += tools
             promised += filter(None, (good_for(page.result),))
             size += page.size
@@ -251,91 +253,101 @@ class Connection:
         raise ToolError("too_large", "no", "the list of tools does not end")
 
     async def _ask(
-        self,
-        method: str,
-        params: dict[str, JSON],
-        deadline: float,
-        headers: Mapping[str, str] | None = None,
-        on_progress: Heard | None = None,
+        self, method: str, params: dict[str, JSON], deadline: float
     ) -> Answer:
-        from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- loaded by now
-
         try:
-            return await self._peer.request(
-                method, params, deadline, headers=headers, on_progress=on_progress
-            )
-        except MCPError as exc:
-            said = plain(exc.error.message, self._redact)
-            if method != _CALL or not said:
-                said = f"the server refused {method}: {said}"
-            raise ToolError(
-                "protocol", "yes", said, code=exc.error.code or None
-            ) from None
+            return await self._peer.request(method, params, deadline)
+        except Refusal as exc:
+            raise self._refused(method, exc) from None
 
-    async def _last(
-        self,
-        params: dict[str, JSON],
-        deadline: float,
-        headers: Mapping[str, str] | None,
-        heard: Heard,
-        again: Callable[[], Awaitable[None]],
-    ) -> Answer:
-        """Ask until nothing more is wanted, all within one deadline."""
+    def _refused(self, method: str, exc: Refusal) -> ToolError:
+        said = plain(exc.message, self._redact)
+        if method != _CALL or not said:
+            said = f"the server refused {method}: {said}"
+        return ToolError("protocol", "yes", said, code=exc.code or None)
+
+    async def call(
+        self, request: ToolRequest, trace_context: Mapping[str, str], deadline: float
+    ) -> Completed:
+        """
+        Call a tool, and answer the server's questions within one deadline.
+
+        Args:
+            request: The call.
+
+            trace_context: That of its span.
+
+            deadline: On the clock of the event loop.
+
+        Raises:
+            ToolError: There is no valid answer.
+        """
+        self._check_pin(request)
+        began, tool = self._loop.time(), request.tool
+        elicitation = self._config.elicitation
+        options = self._options(tool)
+        meta = {**self.meta, _KEY: request.idempotency_key, **trace_context}
+        arguments = request.params
+        if options.key_argument:
+            arguments = {**arguments, options.key_argument: request.idempotency_key}
+        params: dict[str, JSON] = {"name": tool, "arguments": arguments, "_meta": meta}
+        mirrored = self._mirrored.get(tool)
+        headers = mirrored(arguments) if mirrored else None
+        heard = Heard(request.on_progress, self._redact)
         more: dict[str, JSON] = {}
         for number in range(ROUNDS + 1):
             try:
-                answer = await self._ask(
-                    _CALL, {**params, **more}, deadline, headers, heard
+                answer = await self._peer.request(
+                    _CALL,
+                    {**params, **more},
+                    deadline,
+                    headers=headers,
+                    on_progress=heard,
                 )
+            except Refusal as exc:
+                raise self._refused(_CALL, exc) from None
             except ToolError as exc:
                 if not number or exc.sent != "no":
                     raise
-                # What it did in the rounds before is not known.
+                # The rounds before may have had an effect.
                 raise ToolError(exc.kind, "unknown", str(exc)) from None
-            if self.legacy:
-                return answer
-            wanted = carried(answer.result, self._config.elicitation)
+            wanted = carried(answer.result, elicitation) if not self.legacy else None
             if wanted is None:
-                return answer
+                return self._completed(answer, tool, options, began)
             more = wanted
-            if "inputResponses" not in more:
-                await asyncio.sleep(min(_SOONEST * 2**number, _LATEST))
-            if self._loop.time() >= deadline:
-                raise ToolError("timeout", "unknown", "the server asks for ever more")
+            await self._between_rounds(more, number, deadline)
             if number < ROUNDS:
-                await again()
+                await request.on_resend()
         why = f"the tool asks for more input after {ROUNDS} rounds"
         raise ToolError("invalid_result", "yes", why)
 
-    async def call(  # noqa: PLR0913, PLR0917 -- what is sent, and who hears of it
-        self,
-        tool: str,
-        params: dict[str, JSON],
-        meta: dict[str, JSON],
-        deadline: float,
-        tell: Callable[[Progress], None] = ignore,
-        again: Callable[[], Awaitable[None]] = unrecorded,
+    async def _between_rounds(
+        self, more: Mapping[str, JSON], number: int, deadline: float
+    ) -> None:
+        if "inputResponses" not in more:
+            await asyncio.sleep(min(_SOONEST * 2**number, _LATEST))
+        if self._loop.time() >= deadline:
+            raise ToolError(
+                "timeout", "unknown", "the server asked for input until the deadline"
+            )
+
+    def _check_pin(self, request: ToolRequest) -> None:
+        offer = self.offers.get(request.tool)
+        pinned = request.definition_sha256
+        if offer is None:
+            raise ToolError("changed", "no", "the server does not offer this tool")
+        if pinned is not None and pinned != offer.definition_sha256:
+            raise ToolError(
+                "changed",
+                "no",
+                "the tool's definition has changed since the run started",
+            )
+
+    def _completed(
+        self, answer: Answer, tool: str, options: ToolOptions, began: float
     ) -> Completed:
-        """
-        Call a tool once.
-
-        What *meta* holds goes along, for servers that know it. The *deadline* is
-        on the clock of the event loop. How far the server is, is told to *tell*, and
-        *again* is awaited before each further send that it asks for.
-
-        Raises:
-            ToolError: There is no answer, or none that can be used.
-        """
-        began = self._loop.time()
-        mirrored = self._mirrored.get(tool)
-        answer = await self._last(
-            {"name": tool, "arguments": params, "_meta": {**self.meta, **meta}},
-            deadline,
-            mirrored(params) if mirrored else None,
-            Heard(tell, self._redact),
-            again,
-        )
-        options, most = self._options(tool), self._config.max_result
+        """Return the bounded, redacted outcome of a call."""
+        most = self._config.max_result
         if answer.size > most and options.over_limit != "cut":
             raise ToolError(
                 "too_large",
@@ -359,13 +371,13 @@ class Connection:
         self, wanted: Resources, scope: RunScope, deadline: float
     ) -> list[ServerResource]:
         """
-        Return the resources that a run is to have. See `read_resources`.
+        Return the resources for a run. See `read_resources`.
 
         Raises:
-            ToolError: The server has none, or does not say which.
+            ToolError: The server has none, or cannot list them.
         """
         if not self.readable:
-            raise ToolError("protocol", "no", "the server says that it has none")
+            raise ToolError("protocol", "no", "the server has no resources")
 
         async def ask(method: str, params: dict[str, JSON]) -> Answer:
             if self.meta:
@@ -380,14 +392,14 @@ class Connection:
 
 
 def _capabilities(session: ClientSession) -> frozenset[str]:
-    """Return what the server says it has, of what is used here."""
+    """Return the announced capabilities that the host uses."""
     told = session.server_capabilities
     names = ("tools", "resources")
     return frozenset(name for name in names if getattr(told, name, None) is not None)
 
 
 def _meta_of(session: ClientSession, config: ServerConfig) -> dict[str, JSON]:
-    """Return what every request of a protocol without a handshake carries."""
+    """Return the ``_meta`` of every request, in protocols without a handshake."""
     if session.discover_result is None:
         return {}
     import mcp_types  # noqa: PLC0415 -- loaded by now

@@ -1,58 +1,49 @@
-"""The servers of a host, shared by all its runs, as one client of tools."""
+"""The MCP servers of a host, shared by all its runs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import (
-    AsyncGenerator,
-    Callable,
-    Collection,
-    Coroutine,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 from weakref import WeakValueDictionary
 
-from ..core.calls import JSON, Completed
-from ..core.grants.tool_catalog import Offered
+from ..core.calls import JSON
 from ..core.log.events import Event
-from ..core.log.request_outcomes import FAILED, RESTARTED
+from ..core.log.requests import FAILED, RESTARTED
 from ..core.text.redact import Redactor
-from ..core.tools.contexts import ServerResource
 from ..core.tools.servers import ServerConfig
-from ..errors import ServerUnavailable, ToolError
+from ..errors import ServerUnavailable
+from ..gateway.tool_layers import ToolRouter
 from ..lib.codec import canonical, sha256
-from ..ports import Eras, RunScope, ToolClient, ToolRequest
+from ..ports import Eras, RunScope
 from .auth.oauth import Access
 from .auth.tokens import TokenFile
-from .catalogue import check_names
-from .scoped import ForOneRun, composed, described_missing, fill, is_open
-from .status import ServerStatus
+from .health import ServerStatus
+from .run_headers import LeftOut, composed, fill, refers_to_run
 from .supervisor import Server
 from .transport.serverlog import LogFile
 
-T = TypeVar("T")
-
 _TRUST_DOMAIN = "default"
 
-#: Servers that are kept for the next run with the same headers: how many, how long.
+_OF_A_RUN = "its headers refer to the context of a run"
+
+#: Lingering servers that are kept, and the seconds that each is kept.
 _IDLE = 32
-_LINGER = 60.0
+_LINGER_S = 60.0
 
 
 class PoolKey(NamedTuple):
     """
-    What must be equal for two runs to share a process.
+    Identifies servers that runs may share.
 
     Attributes:
-        credentials: Digest of everything that the server is reached with, and
-            through: any of it may hold a secret.
+        credentials: Digest of command, address, environment, headers and proxy, any of
+            which may hold a secret.
     """
 
     trust_domain: str
@@ -61,7 +52,7 @@ class PoolKey(NamedTuple):
 
 
 class Pool:
-    """Servers that several clients share, and how many of them hold each."""
+    """Servers that several clients share, with the number of clients that use each."""
 
     def __init__(self) -> None:
         self._holders: dict[PoolKey, list[tuple[Server, int]]] = {}
@@ -72,7 +63,7 @@ class Pool:
     def take(
         self, key: PoolKey, config: ServerConfig, make: Callable[[], Server]
     ) -> Server:
-        """Return the server with that *key* that is configured alike, or make one."""
+        """Return the server with that *key* and configuration, or make one."""
         held = self._holders.setdefault(key, [])
         for n, (server, holders) in enumerate(held):
             if _alike(server.config, config):
@@ -91,7 +82,7 @@ class Pool:
         proxy: str | None,
         tokens: Path | None = None,
     ) -> Access | None:
-        """Return the tokens of a server: the same for all that use it."""
+        """Return the tokens of a server, which all its clients share."""
         if config.oauth is None or config.url is None:
             return None
         by_login = config.oauth.flow == "code"
@@ -115,12 +106,12 @@ class Pool:
         return found
 
     def status(self) -> list[ServerStatus]:
-        """Return how each server does. May be called from another thread."""
+        """Return the state of each server. May be called from another thread."""
         held = [one for some in [*self._holders.values()] for one, _ in [*some]]
         return [server.status() for server in held]
 
     async def restart(self, name: str) -> str | None:
-        """Start servers of that *name* anew: what came of it; ``None``: none is so."""
+        """Restart the servers called *name*; return the outcome, or ``None``."""
         named = [
             server
             for key, held in self._holders.items()
@@ -137,9 +128,9 @@ class Pool:
         self, key: PoolKey, server: Server, *, linger: bool = False
     ) -> None:
         """
-        Hold a server no longer.
+        Release a server.
 
-        It ends with its last holder, or it is kept for a while for the next one.
+        After its last client it ends, or lingers for the next one.
         """
         held = self._holders[key]
         n = next(n for n, (one, _) in enumerate(held) if one is server)
@@ -149,7 +140,7 @@ class Pool:
         if not linger:
             await self._end(key, server)
             return
-        timer = asyncio.get_running_loop().call_later(_LINGER, self._evict, server)
+        timer = asyncio.get_running_loop().call_later(_LINGER_S, self._evict, server)
         self._idle[server] = key, timer
         if len(self._idle) > _IDLE:
             self._evict(next(iter(self._idle)))
@@ -169,7 +160,7 @@ class Pool:
         await server.close()
 
     async def clear(self, names: Collection[str]) -> None:
-        """End those of the named servers that nobody holds."""
+        """End those of the named servers that linger."""
         for server, (key, _) in [*self._idle.items()]:
             if key.server in names:
                 self._evict(server)
@@ -177,22 +168,38 @@ class Pool:
 
 
 def _alike(one: ServerConfig, other: ServerConfig) -> bool:
-    # When it is started makes no other server of it.
+    # The time of its start makes no difference.
     return replace(one, eager=False) == replace(other, eager=False)
 
 
-class McpTools:
+class McpTools(ToolRouter):
     """
     Tool servers that speak MCP, as a `ToolClient`.
 
-    An asynchronous context manager: leaving it ends every server. What
-    *trace_context* returns at the time of a call goes along in its ``_meta``: W3C's.
-    Servers that have a URL are reached through the *proxy*, if there is one; what the
-    others say to people is kept in the folder *logs*, a file each. Those of a *pool*
-    are shared with other clients of it; those that are to *linger* are kept for a
-    while when this ends. What they speak is remembered in *eras*. Servers whose headers
-    refer to the context of a run are reached for a run alone: see `open`. Logins left
-    their tokens in the folder *tokens*.
+    An asynchronous context manager: leaving it ends every server that no other client
+    uses. Servers whose headers refer to the context of a run are reached for one run
+    only: see `open`.
+
+    Args:
+        servers: By name.
+
+        redact: Removes secrets from what servers say.
+
+        on_event: Called with each event of a server.
+
+        trace_context: Returns the W3C trace context of a call, for its ``_meta``.
+
+        proxy: For requests to servers that have a URL.
+
+        pool: Servers that are shared with other clients.
+
+        eras: Where the protocol of each server is remembered.
+
+        logs: The folder for the standard error of servers, one file each.
+
+        tokens: The folder of the tokens of logins.
+
+        linger: Keep servers for a while after this ends, for the next client.
     """
 
     def __init__(  # noqa: PLR0913 -- what a server takes, and who else has it
@@ -211,11 +218,9 @@ class McpTools:
     ) -> None:
         self._shared = pool or Pool()
         self._linger = linger
-        self._open = {name: it for name, it in servers.items() if is_open(it)}
-        servers = {name: it for name, it in servers.items() if name not in self._open}
+        self._for_runs = {n: it for n, it in servers.items() if refers_to_run(it)}
+        servers = {n: it for n, it in servers.items() if n not in self._for_runs}
         self._eager = [name for name, config in servers.items() if config.eager]
-        self._keys = {name: _key(config, proxy) for name, config in servers.items()}
-        tell = on_event or _ignore
         self._redact = redact
         self._again = partial(
             McpTools,
@@ -228,6 +233,7 @@ class McpTools:
             tokens=tokens,
             linger=True,
         )
+        keys = {name: _key(config, proxy) for name, config in servers.items()}
         self._pool = {
             key: self._shared.take(
                 key,
@@ -236,7 +242,7 @@ class McpTools:
                     Server,
                     servers[name],
                     redact,
-                    tell,
+                    on_event or _ignore,
                     trace_context,
                     proxy=proxy,
                     eras=eras,
@@ -244,12 +250,15 @@ class McpTools:
                     access=self._shared.access(servers[name], redact, proxy, tokens),
                 ),
             )
-            for name, key in self._keys.items()
+            for name, key in keys.items()
         }
+        self._servers = {name: self._pool[key] for name, key in keys.items()}
+        missing = {n: LeftOut(it, _OF_A_RUN) for n, it in self._for_runs.items()}
+        super().__init__({**self._servers, **missing})
 
     async def __aenter__(self) -> Self:
         for name in self._eager:
-            self._pool[self._keys[name]].want()
+            self._servers[name].want()
         return self
 
     async def __aexit__(
@@ -264,109 +273,42 @@ class McpTools:
                 for key, server in self._pool.items()
             )
         )
-        await self._shared.clear(self._open)
+        await self._shared.clear(self._for_runs)
 
     @asynccontextmanager
-    async def open(self, scope: RunScope) -> AsyncGenerator[ToolClient]:
+    async def open(self, scope: RunScope) -> AsyncGenerator[ToolRouter]:
         """
         Return the tools of one run.
 
-        Servers whose headers refer to its context are reached with what it says:
-        runs that say the same share a connection, others never.
+        Servers whose headers refer to its context are reached with those values. Runs
+        with equal values share a connection; others never do.
         """
-        if not self._open:
+        if not self._for_runs:
             yield self
             return
-        filled, problems = fill(self._open, scope.context)
+        filled, problems = fill(self._for_runs, scope.context)
+        missing = {n: LeftOut(self._for_runs[n], why) for n, why in problems.items()}
         owner = f"headers of {scope.run_id}"
-        self._redact.hold(owner, composed(self._open, filled))
+        self._redact.hold(owner, composed(self._for_runs, filled))
         try:
             async with self._again(filled) as own:
-                yield ForOneRun(self, own, self._open, problems)
+                yield ToolRouter({**self.clients, **own.clients, **missing})
         finally:
             self._redact.hold(owner, ())
 
-    async def offered(self, servers: Collection[str]) -> Offered:
-        """
-        Return what *servers* offer, starting those that are not running.
-
-        Names that are no MCP servers are left to others.
-
-        Raises:
-            ServerUnavailable: One that is ``required`` cannot be reached.
-
-            ConfigError: Two of the tools would have the same name.
-        """
-        missing = described_missing(
-            {
-                name: (self._open[name], "its headers refer to the context of a run")
-                for name in servers
-                if name in self._open
-            }
-        )
-        asked = [self._pool[self._keys[name]] for name in servers if name in self._keys]
-        found = await _each([server.offered() for server in asked])
-        offers = tuple(offer for some, _ in found for offer in some)
-        check_names(offers)
-        return Offered(
-            offers=offers,
-            servers=missing
-            | {
-                server.config.name: described
-                for server, (_, described) in zip(asked, found, strict=True)
-            },
-            options={
-                (server.config.name, tool): server.config.options(tool)
-                for server in asked
-                for tool in server.config.tools
-            },
-        )
-
-    async def resources(
-        self, servers: Collection[str], scope: RunScope
-    ) -> Sequence[ServerResource]:
-        """
-        Read the resources of *servers*, of those that runs are to have.
-
-        Raises:
-            ServerUnavailable: One that is ``required`` cannot be read.
-        """
-        asked = [self._pool[self._keys[name]] for name in servers if name in self._keys]
-        found = await _each([server.resources(scope) for server in asked])
-        return [one for some in found for one in some]
-
-    async def call_tool(self, request: ToolRequest) -> Completed:
-        """
-        Send *request* once, and return the bounded, redacted answer.
-
-        Raises:
-            ToolError: There is none.
-        """
-        key = self._keys.get(request.server)
-        if key is None:
-            raise ToolError("transport", "no", f"there is no server {request.server}")
-        return await self._pool[key].call(request)
-
     def status(self) -> tuple[ServerStatus, ...]:
-        """Return how each server does."""
+        """Return the state of each server."""
         return tuple(server.status() for server in self._pool.values())
 
     def problem(self, server: str) -> ServerUnavailable | None:
-        """Return why *server* is down, as far as known; ``None`` if it is not."""
-        if server in self._open:
-            return ServerUnavailable("its headers refer to the context of a run")
-        return self._pool[self._keys[server]].problem
-
-
-async def _each(asked: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return what each comes to; one alone needs no task of its own."""
-    if len(asked) == 1:
-        return [await asked[0]]
-    return await asyncio.gather(*asked)
+        """Return why *server* is down, or ``None``."""
+        if server in self._for_runs:
+            return ServerUnavailable(_OF_A_RUN)
+        return self._servers[server].problem
 
 
 def _ignore(_event: Event) -> None:
-    """Take an event that nobody asked for."""
+    """Drop an event."""
 
 
 def _key(config: ServerConfig, proxy: str | None = None) -> PoolKey:

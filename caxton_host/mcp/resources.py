@@ -1,8 +1,9 @@
 """
-What a server has to read, as variables of a run.
+Resources of a server, as variables of a run.
 
-Everything it says is bounded and may be wrong. One resource that cannot be read is
-told with its error, and takes nothing from the others.
+Everything is bounded, and nothing that a server says is trusted. A resource that
+cannot be read has its error instead of a value. Large binary parts of tool results,
+and answers with a time to live, are handled here as well.
 """
 
 from __future__ import annotations
@@ -10,46 +11,52 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import NamedTuple, Protocol
 
-from ..core.calls import JSON
-from ..core.text.redact import Redactor
-from ..core.text.sanitize import plain
-from ..core.text.templates import fill
+from ..core.calls import JSON, Completed
+from ..core.text.redact import Redactor, plain
+from ..core.text.templates import expand, fill, is_template
 from ..core.tools.contexts import BUILT_IN, ServerResource
 from ..core.tools.servers import Resources, ServerConfig
-from ..core.tools.uri_template import expand, is_template
 from ..errors import BadBytes, ToolError, UsageError
-from ..lib.codec import load_json, sha256
+from ..lib.codec import canonical, load_json, sha256
 from ..ports import RunScope
-from .transport.wire import Answer
+from .transport.messages import Answer
 
 _PAGES = 100
 _LONGEST_URI = 8 * 1024
 _LONGEST_KEY = 128
 _AT_ONCE = 8
 
-#: What stands in the log for the value of a private variable.
+_UNKNOWN_TYPE = "application/octet-stream"
+
+#: Upper bound of a server's ``ttlMs``, in seconds.
+_LONGEST_TTL_S = 24 * 3600.0
+_KEPT_ANSWERS = 256
+_LARGEST_KEPT = 64 * 1024
+
+#: Replaces the value of a private variable in the log.
 _HIDDEN = "redacted"
 
 
 class Ask(Protocol):
-    """Asks a server, and returns its answer."""
+    """Sends a request, and returns the answer."""
 
     async def __call__(self, method: str, params: dict[str, JSON]) -> Answer:
         """
-        Ask.
+        Send a request.
 
         Raises:
-            ToolError: There is no answer, or it is a refusal.
+            ToolError: There is no answer, or it is an error.
         """
         ...
 
 
 class _Listed(NamedTuple):
-    """One resource: where it is, where the log says that it is, what it is called."""
+    """One resource: its address, its address for the log, and its name."""
 
     uri: str
     shown: str
@@ -67,21 +74,21 @@ async def read_resources(
     ask: Ask, config: ServerConfig, wanted: Resources, scope: RunScope, redact: Redactor
 ) -> list[ServerResource]:
     """
-    Return the resources of a server that a run is to have.
+    Return the selected resources of a server.
 
     Args:
-        ask: Reaches it.
+        ask: Sends requests to it.
 
-        config: Whose values fill in templates.
+        config: Its ``resource_vars`` fill in templates.
 
-        wanted: Which, and how many.
+        wanted: The selection, with its limits.
 
-        scope: The run, whose variables those values may name.
+        scope: The run, to whose variables those values may refer.
 
-        redact: Takes secrets out of what it says.
+        redact: Removes secrets.
 
     Raises:
-        ToolError: It does not say what it has.
+        ToolError: The resources cannot be listed.
     """
     values, shown = _values(config.resource_vars, scope)
     plain_ones = await _pages(ask, "resources/list", "resources")
@@ -90,7 +97,7 @@ async def read_resources(
     except ToolError:
         if not plain_ones:
             raise
-        templates = []  # A server without any may not know the question.
+        templates = []  # A server without templates may not know the method.
     listed = [
         *(_entry(entry, redact) for entry in plain_ones),
         *(_from_template(entry, values, shown, wanted, redact) for entry in templates),
@@ -119,7 +126,7 @@ def _bounded(
     for one, said in read:
         fault = said if isinstance(said, str) else ""
         if not isinstance(said, str) and len(said.raw) > left:
-            fault = "there is too much of it for max_bytes, with what was read before"
+            fault = "it would exceed max_bytes, with the resources before it"
         if isinstance(said, str) or fault:
             yield ServerResource(server=server, key=one.key, uri=one.shown, error=fault)
             continue
@@ -139,7 +146,7 @@ def _bounded(
 def _values(
     given: Mapping[str, str], scope: RunScope
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the values for templates: as they are, and as they are recorded."""
+    """Return the values for templates, and the same for the log."""
     built_in = dict(
         zip(BUILT_IN, (scope.run_id, scope.agent, scope.trigger), strict=True)
     )
@@ -162,7 +169,7 @@ async def _pages(ask: Ask, method: str, key: str) -> list[JSON]:
         page = await ask(method, {} if cursor is None else {"cursor": cursor})
         some, cursor = page.result.get(key), page.result.get("nextCursor")
         if not isinstance(some, list):
-            raise ToolError("protocol", "yes", f"the answer to {method} is no list")
+            raise ToolError("protocol", "yes", f"the answer to {method} is not a list")
         entries += some
         if cursor is None:
             return entries
@@ -170,7 +177,7 @@ async def _pages(ask: Ask, method: str, key: str) -> list[JSON]:
 
 
 def _entry(entry: JSON, redact: Redactor, key: str = "uri") -> _Listed:
-    """Return what an entry of a list names; with a problem, if it names nothing."""
+    """Return the resource of an entry, with a problem if it is not valid."""
     found = entry if isinstance(entry, dict) else {}
     uri, name = found.get(key), found.get("name")
     if not isinstance(uri, str) or not 0 < len(uri) <= _LONGEST_URI:
@@ -180,7 +187,7 @@ def _entry(entry: JSON, redact: Redactor, key: str = "uri") -> _Listed:
     named = plain(
         name if isinstance(name, str) and name else last, redact, _LONGEST_KEY
     )
-    problem = "" if said == uri else "its address holds what no address may"
+    problem = "" if said == uri else "its address has characters that are not valid"
     return _Listed(uri, said, named, problem or ("" if named else "it has no name"))
 
 
@@ -198,7 +205,7 @@ def _from_template(
         uri, missing = expand(one.uri, values)
         said, _ = expand(one.uri, shown)
     except UsageError as exc:
-        return one._replace(problem=f"it is no template: {exc}")
+        return one._replace(problem=f"it is not a valid template: {exc}")
     if missing and not wanted.lenient:
         names = ", ".join(missing)
         return one._replace(problem=f"resource_vars has no value for {names}")
@@ -214,7 +221,7 @@ def _is_wanted(uri: str, wanted: Resources) -> bool:
 async def _one(
     ask: Ask, one: _Listed, slots: asyncio.Semaphore, redact: Redactor
 ) -> _Read | str:
-    """Return what was read, or why nothing was."""
+    """Return what was read, or the reason of the failure."""
     if one.problem:
         return one.problem
     try:
@@ -271,10 +278,128 @@ def _part(item: JSON, limit: int, redact: Redactor) -> _Read | str:
 
 
 def _parsed(text: str, limit: int) -> JSON:
-    """Return the object or list that a text is, or the text."""
+    """Return a text as JSON if it is an object or a list, else as it is."""
     if text.lstrip()[:1] in {"{", "["}:
         try:
             return load_json(text, limit=limit)
         except BadBytes:
             pass
     return text
+
+
+# -- large binary parts of tool results ----------------------------------------------
+
+
+def set_apart(done: Completed, over: int | None, redact: Redactor) -> Completed:
+    """
+    Replace the binary parts of an answer that have more than *over* bytes by blobs.
+
+    Log and agent get ``{"sha256", "bytes", "media_type"}`` instead. Invalid base64
+    stays as it is. With ``None`` nothing is replaced.
+    """
+    if over is None or not isinstance(done.data, dict):
+        return done
+    content = done.data.get("content")
+    if not isinstance(content, list):
+        return done
+    contents: dict[str, bytes] = {}
+    named: list[dict[str, JSON]] = []
+    parts: list[JSON] = []
+    for block in content:
+        found = _binary(block, over, redact)
+        if found is None:
+            parts.append(block)
+            continue
+        part, name, data = found
+        parts.append(part)
+        if name not in named:
+            named.append(name)
+        contents[str(name["sha256"])] = data
+    if not named:
+        return done
+    whole: dict[str, JSON] = {**done.data, "content": parts}
+    return replace(done, data=whole, blobs=tuple(named), contents=contents)
+
+
+def _binary(
+    block: JSON, over: int, redact: Redactor
+) -> tuple[JSON, dict[str, JSON], bytes] | None:
+    """Return a block with a reference, the reference, and the bytes."""
+    if not isinstance(block, dict):
+        return None
+    inner = block.get("resource")
+    if isinstance(inner, dict):
+        known, key = inner, "blob"
+    else:
+        known, key = block, "data"
+    text = known.get(key)
+    if not isinstance(text, str) or len(text) * 3 // 4 <= over:
+        return None
+    try:
+        data = binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:
+        return None
+    data = _without_secrets(data, redact)
+    said = known.get("mimeType")
+    media = (
+        plain(said, redact, _LONGEST_KEY) if isinstance(said, str) else _UNKNOWN_TYPE
+    )
+    name: dict[str, JSON] = {
+        "sha256": sha256(data),
+        "bytes": len(data),
+        "media_type": media,
+    }
+    part: dict[str, JSON] = {**known, key: {**name}}
+    return ({**block, "resource": part} if known is inner else part), name, data
+
+
+def _without_secrets(data: bytes, redact: Redactor) -> bytes:
+    text = data.decode("utf-8", "surrogateescape")
+    clean = redact.text(text)
+    return data if clean == text else clean.encode("utf-8", "surrogateescape")
+
+
+# -- answers that may be used again --------------------------------------------------
+
+
+def good_for(result: Mapping[str, JSON]) -> float:
+    """
+    Return the seconds that an answer is valid; 0 without a valid ``ttlMs``.
+
+    >>> good_for({"ttlMs": 1500}), good_for({"ttlMs": True}), good_for({})
+    (1.5, 0.0, 0.0)
+    """
+    said = result.get("ttlMs")
+    if isinstance(said, bool) or not isinstance(said, int | float) or said <= 0:
+        return 0.0
+    return min(said / 1000, _LONGEST_TTL_S)
+
+
+class Kept:
+    """
+    A cache of answers of one connection. Large ones are not kept.
+
+    Args:
+        now: Returns the time, in seconds.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._answers: dict[bytes, tuple[float, Answer]] = {}
+
+    def find(self, method: str, params: Mapping[str, JSON]) -> Answer | None:
+        """Return the answer that is still valid, or ``None``."""
+        key = canonical([method, {**params}])
+        until, answer = self._answers.get(key, (0.0, None))
+        return answer if self._now() < until else None
+
+    def keep(self, method: str, params: Mapping[str, JSON], answer: Answer) -> None:
+        """Keep an answer for its time to live."""
+        seconds = good_for(answer.result)
+        if not seconds or answer.size > _LARGEST_KEPT:
+            return
+        key = canonical([method, {**params}])
+        self._answers.pop(key, None)
+        self._answers[key] = self._now() + seconds, answer
+        if len(self._answers) > _KEPT_ANSWERS:
+            del self._answers[next(iter(self._answers))]

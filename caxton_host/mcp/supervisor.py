@@ -1,8 +1,8 @@
 """
-One server of the pool: started when first needed, kept up, ended with the host.
+One server of the pool: started when first needed, restarted, and ended with the host.
 
-It has one task of its own, which opens its connection, waits for its end, and opens
-the next one. Callers never do; they wait for the outcome of the attempt.
+Each server has one task, which opens a connection, waits for its end and opens the
+next one. Callers only wait for the outcome of an attempt.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from urllib.parse import urlsplit
 
 from ..core.calls import JSON, Completed
-from ..core.grants.tool_catalog import Offer
+from ..core.grants.tool_catalog import Offer, Offered
 from ..core.log.events import (
     Event,
     ServerConnected,
@@ -25,45 +25,39 @@ from ..core.log.events import (
     ServerLost,
     ServerRestarted,
 )
-from ..core.text.redact import Redactor
-from ..core.text.sanitize import plain
+from ..core.text.redact import Redactor, plain
 from ..core.tools.contexts import ServerResource
 from ..core.tools.servers import ServerConfig, ToolOptions
 from ..errors import CaxtonError, ServerUnavailable, ToolError
 from ..lib.codec import canonical, sha256
-from ..ports import Era, Eras, RunScope, ToolRequest
+from ..ports import Era, Eras, Progress, RunScope, ToolRequest
 from .admission import Gate, by
 from .auth.oauth import Access
-from .connect import connect
+from .catalogue import report_changes
+from .connect import ProtocolMemory, connect
 from .connection import Connection
-from .health import watch
-from .protocol_cache import Memory
-from .status import Latency, ServerStatus
-from .tool_changes import tell_news
-from .transport.reports import slow
+from .health import Latency, ServerStatus, watch
 from .transport.serverlog import LogFile
 from .transport.stdio import shown
-from .transport.timers import Alarms
+from .transport.timing import Alarms
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_BACKOFF = 60.0
 
-#: Seconds that a call or a run waits for a server beyond its time to start.
+#: Seconds that a call waits for a server beyond its ``start_timeout``.
 _PATIENCE = 5.0
 
-_KEY = "io.caxton/idempotency-key"
-
-#: Of how many it is remembered what the operator says.
+#: Tools whose options are cached.
 _TOOLS = 1_000
 
 
 class Server:
     """
-    One server, up or down.
+    One server, as a `ToolClient`.
 
     Attributes:
-        problem: Why it is down, if it is and was tried.
+        problem: Why the last attempt to connect failed, or ``None``.
     """
 
     def __init__(  # noqa: PLR0913 -- one for each thing around it
@@ -89,14 +83,21 @@ class Server:
         self._access = access
         self._gate = Gate(config, self._emit)
         self._current: Connection | None = None
+        # The outcome of the attempt to connect that callers wait for.
         self._attempt: asyncio.Future[Connection | None] | None = None
+        # The one task that opens and closes connections.
         self._owner: asyncio.Task[None] | None = None
+        # Set while a connection is needed.
         self._wanted = asyncio.Event()
+        # It failed too often, or the host ends: no attempt is made any more.
         self._disabled = False
+        # The connection was ended by `restart`, so the next attempt is made at once.
         self._by_hand = False
+        # Of the current outage: a warning was logged, and an event was recorded.
         self._warned = self._recorded = False
+        # Restarts in a row.
         self._restarts = 0
-        self._memory = Memory(config, self._digest(), eras)
+        self._memory = ProtocolMemory(config, self._digest(), eras)
         self._known: dict[str, Offer] = {}
         self._generation = 0
         self._latency = Latency()
@@ -104,53 +105,39 @@ class Server:
 
     # -- for runs --------------------------------------------------------------
 
-    async def call(self, request: ToolRequest) -> Completed:
+    async def call_tool(self, request: ToolRequest) -> Completed:
         """
-        Make a call. See `McpTools.call_tool`.
+        Send *request* once. See `ToolClient`.
 
-        Its timeout bounds the wait for a slot, and then the send. A start of the server
-        in between has the bound of a start.
+        Its timeout bounds the wait for a slot, and then the send. If the server has to
+        start in between, ``start_timeout`` bounds that.
         """
-        options = self._options(request.tool)
-        now = asyncio.get_running_loop().time()
-        wait, tell = options.slow_response_threshold, request.on_progress
-        if not wait:
-            return await self._call(request, options, now)
-        alarm = self._alarms.at(now + wait, partial(slow, options, request.tool, tell))
-        try:
-            return await self._call(request, options, now)
-        finally:
-            self._alarms.off(alarm)
-
-    async def _call(
-        self, request: ToolRequest, options: ToolOptions, now: float
-    ) -> Completed:
+        options, loop = self._options(request.tool), asyncio.get_running_loop()
+        now, began, alarm = loop.time(), None, None
         seconds = options.timeout or self.config.timeout
         seconds = min(seconds, request.timeout or seconds)
-        async with AsyncExitStack() as stack:
+        if wait := options.slow_response_threshold:
+            tell = partial(_slow, options, request.tool, request.on_progress)
+            alarm = self._alarms.at(now + wait, tell)
+        try:
             with request.queued():
-                turn = self._gate.entered(now + seconds, seconds)
-                await stack.enter_async_context(turn)
+                began = await self._gate.enter(now + seconds, seconds)
                 connection = await self._usable(seconds)
-            _check_pin(connection, request)
-            meta: dict[str, JSON] = {_KEY: request.idempotency_key}
-            meta.update(self._trace_context())
-            params = request.params
-            if options.key_argument:
-                params = {**params, options.key_argument: request.idempotency_key}
-            done = await connection.call(
-                request.tool,
-                params,
-                meta,
-                asyncio.get_running_loop().time() + seconds,
-                request.on_progress,
-                request.on_resend,
-            )
+            deadline = loop.time() + seconds
+            done = await connection.call(request, self._trace_context(), deadline)
+        except BaseException as exc:
+            if began is not None:
+                self._gate.leave(began, exc)
+            raise
+        finally:
+            if alarm is not None:
+                self._alarms.off(alarm)
+        self._gate.leave(began, None)
         self._latency.add(done.duration_us)
         return done
 
     async def _usable(self, seconds: float) -> Connection:
-        """Return a connection that takes a call, within *seconds* once it is there."""
+        """Return a connection that is ready for a call."""
         now = self._current
         if now is not None and now.ready:
             return now
@@ -173,25 +160,32 @@ class Server:
         await connection.writable()
         return connection
 
-    async def offered(self) -> tuple[list[Offer], dict[str, JSON]]:
+    async def offered(self, servers: Collection[str]) -> Offered:
         """
-        Return what the server offers, and what ``RunStarted.servers`` holds of it.
+        Return what the server offers. See `ToolClient`.
 
-        If it cannot list its tools and may be down, nothing is offered, and ``problem``
-        says why. There is one warning per outage.
+        A server that cannot list its tools offers nothing, and ``problem`` says why.
+        There is one warning per outage.
         """
+        del servers
+        name, described = self.config.name, self._described
+        known = self.config.tools
+        options = {(name, tool): self.config.options(tool) for tool in known}
         try:
             connection = await self._usable(self.config.start_timeout)
         except ToolError as exc:
             problem = self.problem or ServerUnavailable(str(exc))
         else:
             self._warned = False
-            return list(connection.offers.values()), self._described()
+            return Offered(
+                offers=tuple(connection.offers.values()),
+                servers={name: described()},
+                options=options,
+            )
         ends = self._disabled and self.problem is None  # with its host
         if self.config.required and not ends:
             raise ServerUnavailable(
-                f"the server {self.config.name} is down: {problem}",
-                fix=problem.fix,
+                f"the server {name} is down: {problem}", fix=problem.fix
             )
         if not self._warned and not ends:
             self._warned = True
@@ -201,13 +195,17 @@ class Server:
                 problem,
                 problem.fix,
             )
-        return [], self._described() | {"problem": plain(str(problem), self._redact)}
+        why = plain(str(problem), self._redact)
+        return Offered(servers={name: described() | {"problem": why}}, options=options)
 
-    async def resources(self, scope: RunScope) -> list[ServerResource]:
-        """Return what is to be read for a run, and tell what could not be."""
+    async def resources(
+        self, servers: Collection[str], scope: RunScope
+    ) -> Sequence[ServerResource]:
+        """Read the resources that the configuration selects. See `ToolClient`."""
+        del servers
         wanted, seconds = self.config.resources, self.config.timeout
         if wanted is None:
-            return []
+            return ()
         try:
             connection = await self._usable(seconds)
             deadline = asyncio.get_running_loop().time() + seconds
@@ -244,7 +242,7 @@ class Server:
         }
 
     def status(self) -> ServerStatus:
-        """Return how it does."""
+        """Return its state."""
         now = self._current if self._current and self._current.alive else None
         return ServerStatus(
             server=self.config.name,
@@ -275,11 +273,11 @@ class Server:
         try:
             self._on_event(event)
         except CaxtonError:
-            # A log that takes no more is for the runs to report; servers go on.
+            # A log that fails is reported by the runs; servers go on without it.
             logger.exception("MCP: an event of %s was lost", self.config.name)
 
     def want(self) -> None:
-        """Ask for a connection, without waiting for it."""
+        """Request a connection, without waiting for it."""
         if self._owner is None:
             self._owner = asyncio.create_task(
                 self._own(), name=f"mcp server {self.config.name}"
@@ -297,7 +295,7 @@ class Server:
         return await asyncio.shield(self._attempt)
 
     async def restart(self) -> ServerUnavailable | None:
-        """End the connection and make another, and return why there is none."""
+        """Replace the connection, and return why that failed, if it did."""
         self._recorded = False
         if self._disabled and self._owner is not None:
             await asyncio.wait([self._owner])
@@ -308,7 +306,7 @@ class Server:
         return None if await self._connected() else self.problem
 
     async def close(self) -> None:
-        """End the server. Whoever waits for it learns that it is down."""
+        """End the server, and fail the callers that wait for it."""
         self._disabled = True
         if self._owner is not None:
             self._owner.cancel()
@@ -326,7 +324,7 @@ class Server:
                 ServerDisabled(server=self.config.name, reason=str(self.problem))
             )
         finally:
-            # However this ends, nobody waits for what will not come.
+            # Whatever the reason, callers must not wait for a connection any more.
             self._disabled = True
             self._current = None
             self._settle(None)
@@ -358,7 +356,7 @@ class Server:
             not_before = loop.time() + delay
 
     async def _live(self, connection: Connection) -> float:
-        """Stay until the connection ends, and return how many seconds it lasted."""
+        """Wait until the connection ends, and return how many seconds it lasted."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         self._memory.learn(Era(connection.protocol, connection.legacy))
@@ -418,7 +416,7 @@ class Server:
             self.want()
             return 0
         if self.config.url is not None:
-            # Not ours to start: it is asked again when it is needed, and not before.
+            # A remote server is not restarted: the next call connects again.
             return 0
         if lived >= restart.reset_after:
             self._restarts = 0
@@ -443,26 +441,21 @@ class Server:
             waiting.set_result(outcome)
 
     def _learn(self, connection: Connection) -> None:
-        """Tell what is new about the tools of the server."""
+        """Log and record what changed in the tools of the server."""
         old, new = self._known, dict(connection.offers)
         self._known = new
         self._generation += old != new or not self._generation
-        if changed := tell_news(self.config, old, new, connection.left_out):
+        if changed := report_changes(self.config, old, new, connection.left_out):
             self._emit(changed)
 
 
 def _place(url: str) -> str:
-    """Return an address without what may be a password or a key in it."""
+    """Return a URL without user information and query, which may hold secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
-def _check_pin(connection: Connection, request: ToolRequest) -> None:
-    offer = connection.offers.get(request.tool)
-    pinned = request.definition_sha256
-    if offer is None:
-        raise ToolError("changed", "no", "the server does not offer this tool")
-    if pinned is not None and pinned != offer.definition_sha256:
-        raise ToolError(
-            "changed", "no", "the tool is not the one that the run was shown"
-        )
+def _slow(options: ToolOptions, tool: str, tell: Callable[[Progress], None]) -> None:
+    """Report that a call is slow."""
+    text = (options.slow_response_message or "").replace("{tool}", tool)
+    tell(Progress(message=text))

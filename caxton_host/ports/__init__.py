@@ -8,23 +8,24 @@ Each is shipped twice: for real (`store`, `mcp` and `webhooks`, `sandbox`,
 
 from __future__ import annotations
 
-from ..core.log.runs import Request, RunRow
-from .history import History, Streams
+from ..core.log.requests import Request
+from ..core.log.runs import RunRow
+from .history import History, LogReader, Readings, Streams
 from .log import (
     Definitions,
     Era,
     Eras,
     EventLog,
-    Hosts,
+    Leases,
     Refused,
+    Requests,
     Reservation,
     SharedStore,
     Store,
     Trace,
 )
-from .reading import Readings
 from .sandbox import Answer, Door, Ending, Guest, Prepared, Sandbox
-from .serving import Checked, ServingStore, Submissions, TokenRow, Tokens
+from .serving import Health, ServingStore, Submissions, TokenRow, Tokens
 from .tools import (
     Asker,
     Progress,
@@ -41,7 +42,6 @@ from .watch import Clock, Execution, Origin, RunSpan, Served, Span, Telemetry
 __all__ = [
     "Answer",
     "Asker",
-    "Checked",
     "Clock",
     "Definitions",
     "Door",
@@ -51,14 +51,17 @@ __all__ = [
     "EventLog",
     "Execution",
     "Guest",
+    "Health",
     "History",
-    "Hosts",
+    "Leases",
+    "LogReader",
     "Origin",
     "Prepared",
     "Progress",
     "Readings",
     "Refused",
     "Request",
+    "Requests",
     "Reservation",
     "RunRow",
     "RunScope",

@@ -1,18 +1,19 @@
-"""What is read of a log, wherever that is."""
+"""Reading a log, local or remote."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from typing import Protocol
 
-from ..core.log.events import Recorded
+from ..core.log.events import Recorded, RunErased
+from ..core.log.runs import RunRow
 
 
 class Streams(Protocol):
-    """What runs left behind."""
+    """Recorded streams and blobs."""
 
     async def read(self, stream: str) -> list[Recorded]:
-        """Return all events of a stream, in order; none if there is no such."""
+        """Return all events of a stream, in order; an empty list if it has none."""
         ...
 
     async def blob(self, sha256: str) -> bytes:
@@ -37,34 +38,115 @@ class Tails(Protocol):
         patience: float = 0.0,
     ) -> AsyncGenerator[tuple[Recorded, str]]:
         """
-        Yield each event once, with the cursor behind it, and miss none.
+        Yield each event exactly once, with the cursor behind it.
 
         Args:
             after: A cursor of an earlier tail of the same stream or of all, ``"end"``,
-                or nothing for all events.
+                or ``None`` for all events.
 
             stream: Only those of this stream.
 
-            follow: Wait for more. Without, return at the last one.
+            follow: Wait for more; otherwise return after the last one.
 
-            patience: Seconds that the log may be away.
+            patience: Seconds for which the log may be unavailable.
 
         Raises:
-            UsageError: *after* is no cursor of such a tail.
+            UsageError: *after* is not a cursor of such a tail.
 
-            StoreError: The log is away for longer.
+            StoreError: The log is unavailable for longer.
         """
         ...
 
 
 class History(Streams, Tails, Protocol):
-    """A log, as the commands that only look at it see it."""
+    """A log, for commands that only read."""
 
     async def find_run(self, name: str) -> str:
         """
-        Return the id of the run that *name* means.
+        Return the id of the run that *name* identifies.
 
         Raises:
-            NotFoundError: It means none, or more than one.
+            NotFoundError: It matches no run, or more than one.
         """
         ...
+
+    def attributed(
+        self,
+        stream: str | None = None,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        agent: str | None = None,
+    ) -> AsyncGenerator[tuple[Recorded, str | None, str | None]]:
+        """Yield events with agent and actor of their run, which is JSON."""
+        ...
+
+    def stream_events(
+        self, stream: str | None = None, *, after: int = 0
+    ) -> AsyncGenerator[Recorded]:
+        """Yield the events that there are, in the order of their positions."""
+        ...
+
+
+class Readings(Tails, Protocol):
+    """A log, for clients: page by page, and as it grows."""
+
+    async def runs(
+        self,
+        limit: int,
+        agent: str | None = None,
+        state: str | None = None,
+        *,
+        prefix: str = "",
+        before: tuple[int, str] | None = None,
+    ) -> list[RunRow]:
+        """
+        Return at most *limit* runs, newest first.
+
+        Args:
+            limit: The most to return.
+
+            agent: Only those of this agent.
+
+            state: Only those in this state.
+
+            prefix: Only those whose ids have this prefix.
+
+            before: Only those after the run with this start time and id.
+        """
+        ...
+
+    async def row(self, run_id: str) -> RunRow | None:
+        """Return the run with that id, or ``None``."""
+        ...
+
+    async def newest(
+        self, prefix: str, types: Collection[str], limit: int
+    ) -> list[Recorded]:
+        """
+        Return at most *limit* events of *types*: newest stream first, from its end.
+
+        Only of streams whose names begin with *prefix*, which ends in a slash.
+        """
+        ...
+
+    async def end(self, stream: str | None = None) -> str:
+        """Return the cursor behind all events that a tail can see now."""
+        ...
+
+    async def erased(self) -> dict[str, RunErased]:
+        """Return what was erased, by the stream of the run."""
+        ...
+
+    async def checkpoint(self, size: int | None = None) -> str | None:
+        """
+        Return the note of a checkpoint, or ``None`` if there is none.
+
+        Args:
+            size: The smallest that covers so many events; ``None``: the newest.
+        """
+        ...
+
+
+class LogReader(Readings, Streams, Protocol):
+    """All that a host reads of its log."""

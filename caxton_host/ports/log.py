@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from ..core.calls import JSON
-from ..core.grants.periods import Period
+from ..core.grants.budgets import Period
 from ..core.log.events import Event
-from ..core.log.runs import Request, RunRow
+from ..core.log.requests import Request
+from ..core.log.runs import RunRow
 from .history import Streams
 
-#: Takes the number of the first of some events that are queued now, and these; returns
-#: ``(trace id, span id)`` of each, in hex.
+#: Takes the number of the first of the events that are queued now, and these events;
+#: returns ``(trace id, span id)`` of each, in hex.
 Trace: TypeAlias = Callable[
     [int, Sequence[Event]], Sequence[tuple[str | None, str | None]]
 ]
@@ -22,22 +23,22 @@ Trace: TypeAlias = Callable[
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
     """
-    A budget that an append spends, or the append is refused.
+    An amount of a budget that an append spends; if it cannot, the append is refused.
 
     Attributes:
         key: Names the budget in the store.
 
         amount: What to spend.
 
-        limit: What may be spent under this key: ever, or of its kind.
+        limit: The most to spend under this key: in all, or in each period.
 
         rule: The rule that set the limit.
 
-        per: It is spent anew in each of these, by the store's clock.
+        per: The period after which the limit is available again, by the store's clock.
 
-        every: In so many microseconds the limit comes back, bit by bit.
+        every: Microseconds in which the limit becomes available again, gradually.
 
-        call: The one that holds a place until it is closed, or the run has ended. It
+        call: The call that holds a place until it is closed, or the run has ended. It
             takes one, whatever the *amount*.
     """
 
@@ -53,14 +54,14 @@ class Reservation:
 @dataclass(frozen=True, slots=True)
 class Refused:
     """
-    An append spent too much, so none of it happened.
+    The refusal of an append that would spend too much.
 
     Attributes:
-        index: Which of its reservations.
+        index: Of the reservation that was refused.
 
         rule: The rule of that reservation.
 
-        retry_after: Seconds after which there is room again, if the clock gives it.
+        retry_after: Seconds after which the budget has room again, if that is known.
     """
 
     index: int
@@ -69,7 +70,7 @@ class Refused:
 
 
 class EventLog(Protocol):
-    """The stream of one run. One writer: a second one is refused."""
+    """The stream of one run. It has one writer; a second one is refused."""
 
     @property
     def recorded_at(self) -> int:
@@ -85,8 +86,8 @@ class EventLog(Protocol):
         """
         Return whether this host may still send for the stream.
 
-        Its lease lasts a while yet, and no other host is known to have taken over.
-        Looks at nothing but a clock: ask right before each send.
+        Its lease has not lapsed, and no other host is known to have taken over. This
+        reads only a clock: call it right before each send.
         """
         ...
 
@@ -98,7 +99,7 @@ class EventLog(Protocol):
         later. Blobs are kept by digest, in the same transaction.
 
         Raises:
-            StoreError: Something queued before could not be stored.
+            StoreError: An event that was queued before could not be stored.
         """
         ...
 
@@ -111,20 +112,25 @@ class EventLog(Protocol):
         """
         Add *events*, and return once they and all queued before are durable.
 
-        Without events, wait for what is queued. If a reservation is refused,
-        these events are dropped, and nothing else is. If the caller is cancelled,
-        they are stored all the same, and may then have spent nothing.
+        Without events, wait for those that are queued. If a reservation is refused,
+        only these events are dropped. If the caller is cancelled, they are stored
+        nevertheless, and may then have spent nothing.
 
         Raises:
             LeaseLost: Another host drives the run now. Stop it, and write no more.
 
-            StoreError: Something could not be stored. The stream takes no more.
+            StoreError: An event could not be stored. The stream takes no more.
         """
         ...
 
 
-class Store(Streams, Protocol):
+class Store(Protocol):
     """Where streams are kept."""
+
+    @property
+    def reader(self) -> Streams:
+        """Reads the streams."""
+        ...
 
     def create(self, stream: str, trace: Trace | None = None) -> EventLog:
         """Return the log of a stream that has no events yet."""
@@ -139,15 +145,15 @@ class Store(Streams, Protocol):
         Args:
             stream: Of a run.
 
-            events: What begins or is noted.
+            events: The first of the new driver, or a note.
 
-            after: The number of its last event, as it was read. If it is another by
-                then, nothing happens.
+            after: The number of its last event when it was read. If it has changed,
+                nothing is stored.
 
             trace: As for `create`.
 
         Raises:
-            BusyError: A living host drives it, or it has grown meanwhile.
+            BusyError: A living host drives it, or it has grown since it was read.
 
             NotFoundError: It has no events.
 
@@ -156,18 +162,18 @@ class Store(Streams, Protocol):
         ...
 
 
-class Hosts(Protocol):
-    """Which hosts live and what they drive, where several share a store."""
+class Leases(Protocol):
+    """Which hosts are alive and what they drive, where several share a store."""
 
     async def join(self, host: str) -> None:
         """
-        Become known as the host with that stream, until the store is closed.
+        Take the lease of the host with that stream, until the store is closed.
 
-        Called once, before the first run: a run whose host has not joined, or is
-        dead, is anybody's.
+        Called once, before the first run: any host may take over a run whose host has
+        not joined, or is dead.
 
         Raises:
-            StoreError: It cannot be.
+            StoreError: The lease cannot be taken.
         """
         ...
 
@@ -179,22 +185,30 @@ class Hosts(Protocol):
         """
         Return the runs under way that no living host drives, oldest first.
 
-        Those that are suspended wait for a person, and are not among them.
+        Suspended runs wait for a person, and are not among them.
         """
         ...
 
-    async def request(
+    async def hosts(self) -> list[str]:
+        """Return the streams of the hosts that are alive, oldest first."""
+        ...
+
+
+class Requests(Protocol):
+    """Requests to hosts, and their outcomes."""
+
+    async def ask_run(
         self, run_id: str, kind: str, actor: dict[str, JSON], reason: str
     ) -> int:
         """
-        Ask something of the host that drives a run, and return the request's number.
+        Send a request to the host that drives a run, and return its number.
 
         Args:
             run_id: The run.
 
             kind: ``cancel``.
 
-            actor: Who asks.
+            actor: The sender.
 
             reason: Why.
 
@@ -205,11 +219,7 @@ class Hosts(Protocol):
         """
         ...
 
-    async def hosts(self) -> list[str]:
-        """Return the streams of the hosts that live, oldest first."""
-        ...
-
-    async def ask(
+    async def ask_host(
         self,
         host: str,
         kind: str,
@@ -218,31 +228,31 @@ class Hosts(Protocol):
         subject: str | None = None,
     ) -> int:
         """
-        Ask something of a host as such, and return the request's number.
+        Send a request to a host, and return its number.
 
         Args:
             host: Its stream.
 
             kind: See `Request`.
 
-            actor: Who asks.
+            actor: The sender.
 
             reason: Why.
 
-            subject: What of the host it is about.
+            subject: The part of the host that it concerns.
 
         Raises:
             StoreError: It could not be stored.
         """
         ...
 
-    async def requests(self, host: str) -> list[Request]:
-        """Return what is asked of *host* and has no outcome yet, oldest first."""
+    async def waiting(self, host: str) -> list[Request]:
+        """Return the requests to *host* without an outcome, oldest first."""
         ...
 
-    async def answered(self, request_id: int, outcome: str) -> None:
+    async def answer(self, request_id: int, outcome: str) -> None:
         """
-        Note what came of a request; what is noted first counts.
+        Store the outcome of a request, unless it has one.
 
         Raises:
             StoreError: It could not be stored.
@@ -250,12 +260,12 @@ class Hosts(Protocol):
         ...
 
     async def outcome(self, request_id: int) -> str | None:
-        """Return what came of a request, or ``None`` as long as nothing did."""
+        """Return the outcome of a request, or ``None`` while it has none."""
         ...
 
 
 class Definitions(Protocol):
-    """Which definition of each tool was accepted, whatever host saw it first."""
+    """Accepted definitions of tools, shared by all hosts."""
 
     async def accepted(self, servers: Collection[str]) -> dict[tuple[str, str], str]:
         """Return the digests of the accepted ones, by ``(server, tool)``."""
@@ -276,8 +286,8 @@ class Definitions(Protocol):
 
             actor: Who accepts them.
 
-            anew: Instead of what was accepted before. Otherwise that stays, and only
-                what nobody has seen is accepted.
+            anew: Replace accepted definitions. Otherwise they stay, and only
+                definitions of unknown tools are accepted.
 
         Raises:
             StoreError: They could not be stored.
@@ -288,12 +298,12 @@ class Definitions(Protocol):
 @dataclass(frozen=True, slots=True)
 class Era:
     """
-    What a server spoke when it was met last.
+    The protocol version that a server spoke last.
 
     Attributes:
         protocol: The version.
 
-        legacy: It is one of before 2026, with a handshake.
+        legacy: Whether it is older than 2026, with a handshake.
     """
 
     protocol: str
@@ -301,14 +311,14 @@ class Era:
 
 
 class Eras(Protocol):
-    """What servers speak, remembered from one host to the next."""
+    """The protocol versions of servers, shared by all hosts."""
 
     async def era(self, key: str) -> Era | None:
         """
         Return what the server with that *key* spoke lately, if it was met.
 
         Raises:
-            StoreError: That cannot be read.
+            StoreError: They cannot be read.
         """
         ...
 
@@ -322,5 +332,25 @@ class Eras(Protocol):
         ...
 
 
-class SharedStore(Store, Hosts, Definitions, Eras, Protocol):
-    """A store that knows its hosts, and what they have learnt."""
+class SharedStore(Store, Protocol):
+    """A store that several hosts share."""
+
+    @property
+    def leases(self) -> Leases:
+        """Which hosts are alive and what they drive."""
+        ...
+
+    @property
+    def requests(self) -> Requests:
+        """Requests to hosts."""
+        ...
+
+    @property
+    def definitions(self) -> Definitions:
+        """Accepted definitions of tools."""
+        ...
+
+    @property
+    def server_protocols(self) -> Eras:
+        """The protocol versions of servers."""
+        ...

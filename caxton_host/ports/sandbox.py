@@ -1,4 +1,4 @@
-"""Where guests are executed, and the door that they have."""
+"""Where guests are executed, and the host functions that they can call."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Answer:
 
         reply: msgpack.
 
-        at: When it was recorded; the guest's ``now()`` from here on. 0 if nothing
-            was.
+        at: When it was recorded: the guest's ``now()`` from then on. 0 if nothing was
+            recorded.
 
-        seed: 32 bytes that ``random()`` grows from from here on, or none: as before.
+        seed: 32 bytes, the seed of ``random()`` from then on; empty to keep the seed.
     """
 
     status: int
@@ -32,7 +32,7 @@ class Answer:
 
 
 class Door(Protocol):
-    """The host's side of a guest's host functions. Whatever it raises ends the run."""
+    """The host's side of a guest's host functions. An exception ends the run."""
 
     async def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
         """
@@ -42,10 +42,10 @@ class Door(Protocol):
             name: The exposed name, as the guest wrote it, at most 64 KiB.
 
             params: msgpack, of any quality. More than ``Limits.params`` allows
-                arrives as that many bytes, 8 that say how many it has, the first
-                the highest, and the 32 of its SHA-256.
+                arrives as that many bytes, its length in 8 bytes (big-endian), and
+                its SHA-256 in 32 bytes.
 
-            fuel: What the guest has burnt so far.
+            fuel: The fuel that the guest has used so far.
         """
         ...
 
@@ -57,7 +57,7 @@ class Door(Protocol):
             batch: msgpack, of any quality. More than `codec.BATCH_BYTES` arrives
                 cut in the same way.
 
-            fuel: What the guest has burnt so far.
+            fuel: The fuel that the guest has used so far.
         """
         ...
 
@@ -69,7 +69,7 @@ class Door(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """
-    A module that the gate let pass and that is compiled.
+    A module that passed the checks and is compiled.
 
     Attributes:
         sha256: Digest of the module's bytes, in hex.
@@ -98,18 +98,20 @@ class Guest:
 
         entry: The exported function to call.
 
-        input: msgpack; what ``input()`` gives.
+        limits: What it may use.
 
-        context: Key to msgpack; what ``context(key)`` gives.
+        input: The result of ``input()``, as msgpack.
 
-        tools: msgpack; what ``tools()`` gives.
+        context: The results of ``context(key)`` by key, as msgpack.
 
-        seed: 32 bytes; what ``random()`` grows from.
+        tools: The result of ``tools()``, as msgpack.
 
-        seeds: What it grows from instead after that many calls: of a run that was
-            forked there. The door hands them out.
+        seed: 32 bytes, the seed of ``random()``.
 
-        now: Microseconds; what ``now()`` gives before the first reply.
+        seeds: The seeds after that many calls, of a run that was forked there. They
+            reach the guest with an `Answer`.
+
+        now: The result of ``now()`` before the first reply, in microseconds.
     """
 
     domain: str
@@ -129,17 +131,17 @@ class Ending:
     How a guest ended by itself, or by one of its own limits.
 
     Attributes:
-        kind: ``returned``; ``trap``: it did what no guest may; ``limit``.
+        kind: ``returned``; ``trap``: it did something that is forbidden; ``limit``.
 
-        code: What it returned.
+        code: The exit code that it returned.
 
         limit: Which limit: ``fuel``, ``compute``, ``host_calls``, ``memory``.
 
-        message: The trap, in words, or what it said of itself when it failed.
+        message: The trap in words, or the guest's own message when it failed.
 
         output: The last output it set, or ``None``.
 
-        fuel: What it burnt; ``None`` where a clock ended it.
+        fuel: The fuel that it used; ``None`` if a clock ended it.
     """
 
     kind: Literal["returned", "trap", "limit"]
@@ -151,7 +153,7 @@ class Ending:
 
 
 class Sandbox(Protocol):
-    """A place where a guest can do nothing but compute and use its door."""
+    """A place where a guest can only compute and call its host functions."""
 
     async def prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
         """
@@ -160,13 +162,13 @@ class Sandbox(Protocol):
         Args:
             module: Its bytes, of any quality.
 
-            limits: What it may ask for, and what compiling it may cost.
+            limits: What it may require, and what compiling it may cost.
 
-            entry: The function it must export, without parameters, giving an i32; of
-                a component, a ``result<_, string>``.
+            entry: The function it must export, without parameters. It returns an i32;
+                that of a component returns a ``result<_, string>``.
 
         Raises:
-            ModuleRefused: It is not a module, or asks for too much.
+            ModuleRefused: It is not a module, or requires too much.
         """
         ...
 
@@ -179,6 +181,6 @@ class Sandbox(Protocol):
         Raises:
             SandboxError: Its worker died.
 
-            Exception: Whatever the door raised; the guest is stopped.
+            Exception: Raised by *door*; the guest is stopped.
         """
         ...

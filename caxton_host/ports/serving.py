@@ -1,4 +1,4 @@
-"""What a host that is served asks of its log, and remembers besides it."""
+"""What a host that serves needs of its store: tokens, keys of clients, and health."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..core.grants.principals import Scope
+from .history import LogReader
 from .log import SharedStore
-from .reading import Readings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRow:
     """
-    A token, as the store keeps it: without its secret.
+    A stored token, without its secret.
 
     Attributes:
         id: Part of the token, and the id of its principal.
 
-        name: For people.
+        name: A display name.
 
         digest: SHA-256 of the secret, in hex.
 
-        scopes: What it is good for.
+        scopes: What its bearer may do.
 
-        agents: With which agents; see `Principal`.
+        agents: Of which agents; see `Principal`.
 
-        roles: In which approvals are given.
+        roles: For approvals.
 
         created_at: Microseconds since 1970, UTC.
 
-        expires_at: The same; ``None``: it does not.
+        expires_at: The same; ``None``: never.
 
-        revoked_at: The same; ``None``: it is not.
+        revoked_at: The same; ``None``: not revoked.
     """
 
     id: str
@@ -46,35 +46,35 @@ class TokenRow:
     revoked_at: int | None = None
 
     def is_good(self, now: int) -> bool:
-        """Return whether it lets its owner in."""
+        """Return whether the token is valid at that time."""
         lasts = self.expires_at is None or self.expires_at > now
         return self.revoked_at is None and lasts
 
 
 class Tokens(Protocol):
-    """Tokens of a host, wherever they were made."""
+    """The tokens of a host."""
 
-    async def token(self, token_id: str) -> TokenRow | None:
+    async def find(self, token_id: str) -> TokenRow | None:
         """
         Return the token with that id as it is now, or ``None``.
 
         Raises:
-            StoreError: That cannot be read: whoever has it is refused.
+            StoreError: It cannot be read; its bearer is refused.
         """
         ...
 
 
-class Checked(Protocol):
-    """A log that says whether it is well."""
+class Health(Protocol):
+    """Whether a log can be used."""
 
     async def check(self) -> None:
         """
         Return if the log can be read and written, and is where it was opened.
 
         Raises:
-            LogMovedError: It is not there: nothing is written any more.
+            LogMovedError: It was moved or replaced: nothing is written any more.
 
-            ReadOnlyError: It takes no writes.
+            ReadOnlyError: It is read-only.
 
             LeaseLost: The lease of this host has lapsed.
 
@@ -84,25 +84,25 @@ class Checked(Protocol):
 
 
 class Submissions(Protocol):
-    """Which run each key stands for that a client has made up."""
+    """The run of each idempotency key of a client."""
 
-    async def submitted(
+    async def register(
         self, principal: str, key: str, digest: str, run_id: str
     ) -> tuple[str, str]:
         """
-        Have *key* stand for *run_id*, unless it stands for another run already.
+        Assign *run_id* to *key*, unless it has another run already.
 
         Args:
-            principal: Whose key it is: kind and id.
+            principal: The owner of the key: kind and id.
 
             key: The key.
 
-            digest: Of what was asked for with it.
+            digest: Of the request.
 
-            run_id: The run that is to be.
+            run_id: The run to start.
 
         Returns:
-            Digest and run that it stands for.
+            Digest and run of the key.
 
         Raises:
             StoreError: It could not be stored.
@@ -110,5 +110,20 @@ class Submissions(Protocol):
         ...
 
 
-class ServingStore(SharedStore, Submissions, Checked, Readings, Protocol):
+class ServingStore(SharedStore, Protocol):
     """The store of a host that serves."""
+
+    @property
+    def reader(self) -> LogReader:
+        """Reads the log."""
+        ...
+
+    @property
+    def submissions(self) -> Submissions:
+        """The run of each idempotency key."""
+        ...
+
+    @property
+    def health(self) -> Health:
+        """Whether the log can be used."""
+        ...

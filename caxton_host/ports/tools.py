@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..core.calls import JSON, Completed
 from ..core.grants.grants import Grant
@@ -16,13 +16,12 @@ from ..core.tools.contexts import ServerResource
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """
-    How far a call is.
+    A progress report of a call.
 
     Attributes:
-        progress: Grows with each report of a server; ``None`` where it is not the
-            server that reports.
+        progress: Grows with each report of a server; ``None`` in reports of the host.
 
-        total: What it grows to, if the server knows.
+        total: Its final value, if the server knows it.
     """
 
     progress: float | None = None
@@ -31,7 +30,7 @@ class Progress:
 
 
 def ignore(_: Progress) -> None:
-    """Do nothing with a report that nobody waits for."""
+    """Ignore a report."""
 
 
 async def unrecorded() -> None:
@@ -44,11 +43,11 @@ class RunScope:
     The run that tools are opened for.
 
     Attributes:
-        context: Its variables, with those that are never recorded.
+        context: Its variables, including private ones.
 
-        private: The names of those.
+        private: The names of the variables that are never recorded.
 
-        trigger: What began it: ``cli``, ``api``, ``mcp``, ``schedule``, ``agent``.
+        trigger: What started it: ``cli``, ``api``, ``mcp``, ``schedule``, ``agent``.
     """
 
     run_id: str
@@ -61,10 +60,10 @@ class RunScope:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asker:
     """
-    Who asks for an answer that may be another call's: of the same asker alone.
+    Who makes a call. Answers are shared only between equal askers.
 
     Attributes:
-        grants: All that allowed the call.
+        grants: The grants that allowed the call.
 
         params_sha256: Digest of the agent's own bytes.
     """
@@ -84,27 +83,27 @@ class ToolRequest:
 
         call: Its number in the run.
 
-        params: What is sent: the agent's own, as they were judged.
+        params: The parameters, as they were judged.
 
-        definition_sha256: The definition that the run was shown, or ``None``.
-            Another one now is a failure of kind ``changed``.
+        definition_sha256: The definition that the run was shown, or ``None``. If the
+            current one differs, the call fails with kind ``changed``.
 
-        idempotency_key: The same over every attempt of this call.
+        idempotency_key: The same for every attempt of this call.
 
         attempt: 1 for the first send.
 
-        timeout: Seconds until it fails, if its server is not less patient.
+        timeout: Seconds until it fails, unless the timeout of its server is shorter.
 
-        quiet: What the tool says is not for others as it is.
+        quiet: The answer must not be shown or traced as it is.
 
-        asker: Who asks, if the tool only reads.
+        asker: Who makes the call, if the tool only reads.
 
-        queued: Entered while the call waits for its turn and nothing of it has left
-            the host; left when its turn comes.
+        queued: Entered while the call waits for its turn, before anything is sent.
+
         guessed: See `Route`.
 
-        on_resend: Awaited before each send after the first that the server itself
-            asked for. What it raises ends the run.
+        on_resend: Awaited before each further send that the server asks for. An
+            exception ends the run.
 
         on_progress: Called with each report, from the event loop.
     """
@@ -133,7 +132,7 @@ class ToolRequest:
 
 
 class ToolClient(Protocol):
-    """A way to reach tool servers."""
+    """A client of tool servers."""
 
     async def offered(self, servers: Collection[str]) -> Offered:
         """
@@ -150,7 +149,7 @@ class ToolClient(Protocol):
         self, servers: Collection[str], scope: RunScope
     ) -> Sequence[ServerResource]:
         """
-        Read the resources of *servers*, of those that runs are to have.
+        Read the selected resources of *servers*.
 
         One that cannot be read has its error instead of a value.
 
@@ -164,19 +163,20 @@ class ToolClient(Protocol):
         Send *request* once, and return the bounded, redacted answer.
 
         Raises:
-            ToolError: There is none.
+            ToolError: There is no valid answer.
         """
         ...
 
 
+@runtime_checkable
 class ToolSource(Protocol):
     """Where runs get their tools from."""
 
     def open(self, scope: RunScope) -> AbstractAsyncContextManager[ToolClient]:
         """
-        Return the tools of one run, which are its own for as long as it is driven.
+        Return the tools of one run, which stay the same while it is driven.
 
-        What is configured meanwhile is for runs that begin later.
+        A new configuration applies to runs that start later.
         """
         ...
 

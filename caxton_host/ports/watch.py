@@ -1,4 +1,4 @@
-"""The ports of the clock and of telemetry."""
+"""The clock and the telemetry of a host."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ from ..core.log.events import Event
 
 
 class Clock(Protocol):
-    """The source of time."""
+    """Where time comes from."""
 
     def now(self) -> int:
         """Return microseconds since 1970, UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds from an arbitrary start. Never goes back."""
+        """Return monotonic seconds from an arbitrary start."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """
-    The recorded run, or event, that an execution continues or replays.
+    The recorded event that an execution continues or repeats.
 
     Attributes:
-        run_id: Its run.
+        kind: How the execution relates to it.
+
+        run_id: The run of the event.
 
         trace_id: The trace under which it was recorded, in hex, if known.
 
-        span_id: The same of the span.
+        span_id: The span under which it was recorded, in hex, if known.
 
-        seq: The number of the event, in the stream of its run.
+        seq: The number of the event in the stream of its run.
 
         hash: Its hash, in hex.
     """
@@ -54,16 +56,16 @@ class Execution:
     One execution of the guest of a run.
 
     Attributes:
-        module_sha256: The module that is executed.
+        module_sha256: The digest of the module, in hex.
 
-        description: Of its manifest.
+        description: The description in the module's manifest.
 
-        version: The same.
+        version: The version in the module's manifest.
 
-        origin: What it continues or replays.
+        origin: The recorded event that it continues or repeats.
 
-        asked: The W3C trace context of its caller: ``traceparent``, and maybe
-            ``tracestate``.
+        asked: The W3C trace context of the caller: ``traceparent``, and ``tracestate``
+            if given.
     """
 
     run_id: str
@@ -79,12 +81,14 @@ class Execution:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     """
-    The source of the answer of a call.
+    Where the answer of a call comes from.
 
     Attributes:
-        origin: The recorded call, if the answer is from the log.
+        by: A tool, the log, or a person who resolved the call.
 
-        actor: The person who resolved the call, or empty.
+        origin: The recorded call, if the log answers.
+
+        actor: The person, if one resolved the call.
     """
 
     by: Literal["upstream", "log", "resolution"] = "upstream"
@@ -93,7 +97,7 @@ class Served:
 
 
 class Span(Protocol):
-    """A call, while it is observed."""
+    """The span of a call."""
 
     def settled(self, outcome: Outcome, route: Route | None) -> None:
         """Note how it ended."""
@@ -105,12 +109,12 @@ class Span(Protocol):
 
 
 class RunSpan(Protocol):
-    """A run, while it is observed."""
+    """The span of a run."""
 
     def call(
         self, call: ToolCall, route: Route | None, served: Served | None = None
     ) -> AbstractContextManager[Span]:
-        """Observe one of its calls, which leads to *route*."""
+        """Return the span of one call, which leads to *route*."""
         ...
 
     def recorded(
@@ -143,12 +147,12 @@ class RunSpan(Protocol):
 
 
 class Telemetry(Protocol):
-    """Observes runs and calls, without any effect on them."""
+    """Observes runs and calls without affecting them."""
 
     def run(self, execution: Execution) -> AbstractContextManager[RunSpan]:
-        """Observe a run from its first event to its last."""
+        """Return the span of a run, from its first event to its last."""
         ...
 
     def ids(self) -> tuple[str | None, str | None]:
-        """Return trace and span id of what is observed now, in hex."""
+        """Return trace and span id of the current span, in hex."""
         ...

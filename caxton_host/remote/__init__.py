@@ -1,8 +1,8 @@
 """
-A host that serves, from afar: its control API, as the command line needs it.
+A client of the control API of a host that serves.
 
     cli -> RemoteLog -> Remote -> http
 
-Nothing that such a host sends is believed: it is bounded, and becomes the same values
-as what a log here holds.
+The host is not trusted: all that it sends is bounded, checked, and converted to the
+same values as those of a local log.
 """

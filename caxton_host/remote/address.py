@@ -1,4 +1,4 @@
-"""Where a host is that serves, and what lets one in there."""
+"""The address of a host that serves, and the token for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from ..core.tools.url_origin import is_loopback
+from ..core.text.urls import is_loopback
 from ..errors import UsageError
 
 #: The variable of the environment that holds the token.
@@ -24,7 +24,7 @@ _EXAMPLE = "write https://NAME or http://127.0.0.1:PORT, as caxton serve prints 
 @dataclass(frozen=True, slots=True)
 class Address:
     """
-    Where the control API of a host is.
+    The address of the control API of a host.
 
     Attributes:
         url: Of the host, without a slash at its end.
@@ -35,7 +35,7 @@ class Address:
     @classmethod
     def parse(cls, text: str, *, plain: bool = False) -> Address:
         """
-        Return the address that *text* says.
+        Parse an address.
 
         >>> Address.parse("https://host.example/caxton/").api
         'https://host.example/caxton/api/v1'
@@ -46,7 +46,7 @@ class Address:
             plain: The token may go unencrypted over a network.
 
         Raises:
-            UsageError: It is none, or would send the token unencrypted.
+            UsageError: It is not an address, or would send the token unencrypted.
         """
         try:
             parts = urlsplit(text)
@@ -56,7 +56,7 @@ class Address:
         if parts.scheme not in {"http", "https"} or not host or not text.isprintable():
             raise UsageError("--host is not the URL of a host", fix=_EXAMPLE)
         if "@" in parts.netloc:
-            # What stands there may be a password, so it is not shown.
+            # It may be a password, so it is not shown.
             fix = f"put the token into ${TOKEN}, or into a file for --token-file"
             raise UsageError("--host holds a user or a password", fix=fix)
         if parts.query or parts.fragment or not _PATH.fullmatch(parts.path):
@@ -81,12 +81,12 @@ def _url(parts: SplitResult) -> str:
 @dataclass(frozen=True, slots=True)
 class Token:
     """
-    What lets one in.
+    A token.
 
     Attributes:
-        text: The token, or ``None``: there is none.
+        text: The token, or ``None``.
 
-        warning: What is wrong with where it was, or ``""``.
+        warning: A problem with its file, or ``""``.
     """
 
     text: str | None = field(default=None, repr=False)

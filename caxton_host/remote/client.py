@@ -18,28 +18,29 @@ from ..errors import (
     ToolError,
 )
 from ..lib.codec import DEPTH, load_json
-from ..lib.http import Client, Lost, NoTls, Response, Stream
+from ..lib.http import Client, Response, Stream
+from ..lib.http_rules import Lost, NoTls
 from .address import Address
-from .problems import is_of, problem, stranger
+from .documents import is_of, problem, stranger
 
 _DEADLINE = 60.0
 MOST_BYTES = 64 * 1024 * 1024
 _MOST_NODES = 4_000_000
-#: What the log holds, and what is around it.
+#: The depth of a recorded value, plus that of the document around it.
 _DEPTH = DEPTH + 8
 _SUCCESS = range(200, 300)
 _BYTES = "application/octet-stream"
 
-#: Seconds between two attempts to reach a host that was lost, and how many there are.
+#: Seconds before each new attempt after a lost connection.
 _PAUSES = (0.2, 1.0, 3.0)
-#: Seconds that a host which has no room may make one wait in all.
+#: Seconds to wait in all for an overloaded host.
 _PATIENCE = 60.0
 _AT_LEAST = 0.1
 
 
 def path(*parts: str) -> str:
     """
-    Return the path of a resource; no part of it can change another.
+    Return the path of a resource, with each part quoted.
 
     >>> path("runs", "../agents")
     '/runs/..%2Fagents'
@@ -54,9 +55,9 @@ class Remote:
     Args:
         address: Where it is.
 
-        token: What lets one in, or ``None``.
+        token: The bearer token, or ``None``.
 
-        tell: Is told why this waits.
+        tell: Called with the reason for each wait.
 
     Attributes:
         received: How many bytes of answers were read.
@@ -81,24 +82,24 @@ class Remote:
 
     async def get(self, where: str, **query: str | int | None) -> JSON:
         """
-        Return what a resource is.
+        Return the document of a resource.
 
         Args:
             where: See `path`.
 
-            query: What is ``None`` is left out.
+            query: Parameters; ``None`` is left out.
 
         Raises:
-            ServerUnavailable: The host cannot be reached, or is none.
+            ServerUnavailable: The host cannot be reached, or is not a host.
 
-            CaxtonError: What the host says.
+            CaxtonError: The host reports an error.
         """
         url = self._url(where, query)
         return _json(await self._patiently("GET", url, self._headers, safe=True))
 
     async def fetch(self, where: str) -> bytes:
         """
-        Return the bytes of a resource that is no document.
+        Return the bytes of a binary resource.
 
         Raises:
             ServerUnavailable, CaxtonError: As of `get`.
@@ -119,22 +120,22 @@ class Remote:
         **query: str | int | None,
     ) -> JSON:
         """
-        Have something done, and return what came of it.
+        Send a request that changes something, and return the answer.
 
         Args:
             where: See `path`.
 
-            body: What is asked.
+            body: The document to send.
 
-            key: Made up: asked again with the same key, it is done once. Without one,
-                nothing that may have been heard is asked again.
+            key: An idempotency key: repeated with it, the request takes effect only
+                once. Without one, a request that may have arrived is not repeated.
 
             query: As for `get`.
 
         Raises:
-            ServerUnavailable: The host cannot be reached, or is none.
+            ServerUnavailable: The host cannot be reached, or is not a host.
 
-            CaxtonError: What the host says.
+            CaxtonError: The host reports an error.
         """
         headers = self._headers | {"content-type": "application/json"}
         if key is not None:
@@ -149,12 +150,12 @@ class Remote:
         self, where: str, headers: dict[str, str]
     ) -> AsyncGenerator[Stream]:
         """
-        Give the answer to a request while it comes.
+        Yield the answer to a request as a stream.
 
         Raises:
-            ToolError: There is none.
+            ToolError: There is no answer.
 
-            CaxtonError: What the host says.
+            CaxtonError: The host reports an error.
         """
         async with self._client.stream(
             "GET",
@@ -179,7 +180,7 @@ class Remote:
         *,
         safe: bool,
     ) -> Response:
-        """Ask until there is room; if it is *safe*, again after a lost connection."""
+        """Send a request; retry on overload, and if *safe* on a lost connection."""
         left, pauses = _PATIENCE, iter(_PAUSES)
         while True:
             try:
@@ -203,7 +204,7 @@ class Remote:
                 left -= wait
                 self._tell(f"{exc}; asking again in {wait:g} s")
             except ToolError as exc:
-                # A start is answered once the run has its turn, which may take long.
+                # The answer to a start comes when the run starts, which may take long.
                 late = method == "POST" and exc.kind == "timeout" and exc.sent != "no"
                 pause = next(pauses, None) if safe else None
                 if not (isinstance(exc, Lost) or late) or pause is None:
@@ -225,7 +226,7 @@ class Away(ServerUnavailable):
 
 
 def unreached(exc: ToolError, address: Address) -> CaxtonError:
-    """Return what to raise when a request had no answer that can be used."""
+    """Return the error for a request without a usable answer."""
     if exc.kind == "too_large":
         return TooMuch(f"{exc}: that is more than is read", fix="ask for less")
     if exc.kind == "protocol" and not isinstance(exc, Lost):
@@ -240,7 +241,7 @@ def unreached(exc: ToolError, address: Address) -> CaxtonError:
         return Away(
             f"--host {address.url}: {exc}, and its answer is lost",
             fix=f"if it speaks TLS, write --host https:{place}; if not, caxton runs "
-            "list shows what became of it",
+            "list shows whether it took effect",
         )
     if exc.sent == "no":
         return Away(
@@ -249,7 +250,7 @@ def unreached(exc: ToolError, address: Address) -> CaxtonError:
         )
     return Away(
         f"the host at {address.url} was asked, and its answer is lost: {exc}",
-        fix="caxton runs list shows what became of it",
+        fix="caxton runs list shows whether it took effect",
     )
 
 
@@ -263,10 +264,10 @@ def _json(answer: Response) -> JSON:
 
 def read_json(data: bytes) -> JSON:
     """
-    Return a document of the host, under the bounds of all of them.
+    Parse a document of the host within the bounds.
 
     Raises:
-        ServerUnavailable: It is none.
+        ServerUnavailable: It is not JSON.
     """
     try:
         return load_json(data, limit=MOST_BYTES, nodes=_MOST_NODES, depth=_DEPTH)

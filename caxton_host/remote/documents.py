@@ -1,9 +1,9 @@
-"""Documents of a host that may be hostile, as the values that they are of."""
+"""Convert what a host sends, which may be hostile, to values and errors."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from types import NoneType
 
@@ -12,17 +12,167 @@ from ..core.grants.approvals import Asked
 from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import routes_from_payload
 from ..core.limits import Limits
-from ..core.log.events import ApprovalRequested, Event, Recorded, RunErased, RunStarted
-from ..core.log.payloads import from_payload
-from ..core.log.summary import RunSummary
-from ..errors import CaxtonError
+from ..core.log.events import (
+    ApprovalRequested,
+    Event,
+    Recorded,
+    RunErased,
+    RunStarted,
+    from_payload,
+)
+from ..core.log.runs import RunSummary
+from ..errors import (
+    BadBytes,
+    BusyError,
+    CaxtonError,
+    ForbiddenError,
+    LogBrokenError,
+    NotFoundError,
+    NotKeptError,
+    OverloadedError,
+    SandboxError,
+    ServerUnavailable,
+    StoreError,
+    Suspend,
+    UsageError,
+)
+from ..lib.codec import load_json
+from ..lib.http import Response
 from ..runs.approvals import Waiting
-from .problems import stranger
+from .address import TOKEN
+
+PROBLEM = "application/problem+json"
+
+_LONGEST = 64 * 1024
+_MOST_SHOWN = 1000
+_SECONDS = re.compile(r"\d{1,6}")
+
+_Error = Callable[[str, str], CaxtonError]
+
+
+def _of(kind: type[CaxtonError]) -> _Error:
+    def error(message: str, fix: str) -> CaxtonError:
+        return kind(message, fix=fix)
+
+    return error
+
+
+def _suspend(message: str, fix: str) -> CaxtonError:
+    return Suspend(0, message, fix=fix)
+
+
+def _unknown(message: str, _: str) -> CaxtonError:
+    return UsageError(
+        f"the host does not let you in: {message}",
+        fix=f"put a valid token into ${TOKEN}, or name --token-file FILE",
+    )
+
+
+#: By the last part of the ``type`` of a problem.
+_KINDS: Mapping[str, _Error] = {
+    "not-found": _of(NotFoundError),
+    "erased": _of(NotKeptError),
+    "refused": _of(UsageError),
+    "unauthenticated": _unknown,
+    "forbidden": _of(ForbiddenError),
+    "waiting": _suspend,
+    "conflict": _of(BusyError),
+    "store": _of(StoreError),
+    "broken-log": _of(LogBrokenError),
+    "server-unavailable": _of(ServerUnavailable),
+    "sandbox": _of(SandboxError),
+}
+
+#: By the status, if the type is unknown.
+_STATUSES: Mapping[int, _Error] = {
+    401: _unknown,
+    403: _of(ForbiddenError),
+    404: _of(NotFoundError),
+    409: _of(BusyError),
+}
+_TOO_MANY, _FAULTS, _NO_ROOM = 429, 500, 503
+
+#: Fixes for programs, and what they are on the command line.
+_TYPED: Mapping[str, str] = {
+    "ask for the list of agents": "caxton agent list",
+    "ask for the list of approvals": "caxton approval list",
+    "ask for the list of runs": "caxton runs list",
+    "ask for the list of servers": "caxton server list",
+    "ask without a cursor, and go on with those of the answer": "give one that the "
+    "same command printed, or none",
+}
+#: The fix that a host sends for an unknown path.
+_NOWHERE = "see /api/v1/openapi.json for what is"
+
+
+def problem(answer: Response) -> CaxtonError:
+    """Return the error in an answer without success."""
+    document = _document(answer)
+    if document is None:
+        return stranger(f"it answers with status {answer.status}, and no reason")
+    message = _shown(document, "detail") or _shown(document, "title") or "it refuses"
+    advice = _shown(document, "fix")
+    if advice == _NOWHERE:
+        return UsageError(
+            "--host names no host: nothing is at that address",
+            fix="name the address that caxton serve prints, and no path behind it",
+        )
+    fix = _TYPED.get(advice, advice)
+    if (
+        answer.status in {_TOO_MANY, _NO_ROOM}
+        and (after := _retry_after(answer)) is not None
+    ):
+        return OverloadedError(
+            message,
+            retry_after=after,
+            whose="principal" if answer.status == _TOO_MANY else "host",
+            fix=fix,
+        )
+    kind = _shown(document, "type").rpartition("/")[2]
+    otherwise = _STATUSES.get(
+        answer.status, _of(CaxtonError if answer.status >= _FAULTS else UsageError)
+    )
+    return _KINDS.get(kind, otherwise)(message, fix)
+
+
+def stranger(why: str) -> ServerUnavailable:
+    """Return the error for an answer that no host would send."""
+    return ServerUnavailable(
+        f"what is at --host is no caxton that serves: {why}",
+        fix="name the address that caxton serve prints",
+    )
+
+
+def is_of(headers: Mapping[str, str], kind: str) -> bool:
+    """Return whether an answer with these headers says that it is of that *kind*."""
+    said = headers.get("content-type", "")
+    return said.partition(";")[0].strip().lower() == kind
+
+
+def _document(answer: Response) -> Mapping[str, JSON] | None:
+    if not is_of(answer.headers, PROBLEM):
+        return None
+    try:
+        found = load_json(answer.body, limit=_LONGEST)
+    except BadBytes:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _shown(document: Mapping[str, JSON], key: str) -> str:
+    value = document.get(key)
+    return value[:_MOST_SHOWN] if isinstance(value, str) else ""
+
+
+def _retry_after(answer: Response) -> float | None:
+    said = answer.headers.get("retry-after", "")
+    return float(said) if _SECONDS.fullmatch(said) else None
+
 
 _RUN_ID = re.compile(r"[0-9a-f-]{1,64}")
 _ASKED = {field.name for field in fields(ApprovalRequested)} - {"fuel"}
 
-#: What a field may hold, by its annotation; all of JSON, if that is not here.
+#: The types of a field by its annotation; other annotations allow all of JSON.
 KINDS: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
     "str | None": (str, NoneType),
@@ -41,26 +191,26 @@ KINDS: Mapping[str, tuple[type, ...]] = {
 
 
 def mapping(document: JSON) -> Mapping[str, JSON]:
-    """Return a document that has to be a map."""
+    """Check that a document is a map."""
     if not isinstance(document, dict):
         raise stranger("a document is no map")
     return document
 
 
 def listed(document: JSON) -> list[JSON]:
-    """Return a document that has to be a list."""
+    """Check that a document is a list."""
     if not isinstance(document, list):
         raise stranger("a document is no list")
     return document
 
 
 def mappings(document: JSON, key: str) -> list[Mapping[str, JSON]]:
-    """Return the maps that a document has to hold in a list under *key*."""
+    """Return the list of maps under *key*."""
     return [mapping(one) for one in listed(mapping(document).get(key))]
 
 
 def text(document: Mapping[str, JSON], key: str) -> str:
-    """Return a text that has to be there."""
+    """Return the text under *key*."""
     value = document.get(key)
     if not isinstance(value, str):
         raise stranger(f"{key} is no text")
@@ -68,7 +218,7 @@ def text(document: Mapping[str, JSON], key: str) -> str:
 
 
 def number(document: Mapping[str, JSON], key: str) -> int:
-    """Return a whole number that has to be there."""
+    """Return the whole number under *key*."""
     value = document.get(key)
     if type(value) is not int:
         raise stranger(f"{key} is no whole number")
@@ -80,7 +230,7 @@ def recorded(document: JSON) -> Recorded:
     Return the event of a ``caxton.event/v1`` document.
 
     Raises:
-        ServerUnavailable: It is none.
+        ServerUnavailable: It is not one.
     """
     told = mapping(document)
     type_, version = text(told, "type"), number(told, "schema_version")
@@ -91,7 +241,7 @@ def recorded(document: JSON) -> Recorded:
         raise stranger("the hash of an event is none") from None
     event = None if payload is None else _read(type_, version, mapping(payload))
     return Recorded(
-        # It counts events of others too, so not everybody is told.
+        # Only some callers may see it: it also counts the events of others.
         position=0 if told.get("position") is None else number(told, "position"),
         stream=text(told, "stream"),
         seq=number(told, "seq"),
@@ -107,10 +257,10 @@ def recorded(document: JSON) -> Recorded:
 
 def erased(payload: JSON) -> RunErased:
     """
-    Return who erased a run, and why.
+    Return the record of an erasure.
 
     Raises:
-        ServerUnavailable: That is not said.
+        ServerUnavailable: It is not one.
     """
     event = _read("RunErased", 1, mapping(payload))
     assert isinstance(event, RunErased)  # noqa: S101 -- its type says so
@@ -122,7 +272,7 @@ def waiting(document: JSON) -> Waiting:
     Return the call of a ``caxton.approval/v1`` document.
 
     Raises:
-        ServerUnavailable: It is none.
+        ServerUnavailable: It is not one.
     """
     told = mapping(document)
     keys = [key for key in _ASKED if key in told]
@@ -140,7 +290,7 @@ def waiting(document: JSON) -> Waiting:
 
 
 def run_id(document: Mapping[str, JSON]) -> str:
-    """Return the id of a run, which can be a word of a command line."""
+    """Return the id of a run, checked to be safe on a command line."""
     found = text(document, "run_id")
     if not _RUN_ID.fullmatch(found):
         raise stranger("the id of a run is none")
@@ -164,7 +314,7 @@ def _read(type_: str, version: int, payload: Mapping[str, JSON]) -> Event:
 
 def check(value: Event | RunSummary) -> None:
     """
-    Return if each field of a value is of its kind.
+    Check the type of each field of a value.
 
     Raises:
         ValueError: One is not.
@@ -176,7 +326,7 @@ def check(value: Event | RunSummary) -> None:
 
 
 def _check_start(event: RunStarted) -> None:
-    """Read what is read of it later."""
+    """Parse the fields that are parsed later."""
     if not all(
         isinstance(value, int | float | None) for value in event.limits.values()
     ):

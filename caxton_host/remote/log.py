@@ -1,7 +1,8 @@
-"""The log of a host, read through its control API as a log here is read."""
+"""The log of a host, read through its control API like a local log."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -11,21 +12,31 @@ from dataclasses import fields
 
 from ..core.calls import JSON
 from ..core.log.events import Recorded, RunErased, RunStarted
-from ..core.log.runs import ENDS, GOING_ON
-from ..core.log.summary import RunSummary
+from ..core.log.runs import ENDS, GOING_ON, RunSummary
 from ..core.names import RUN, run_of, stream_of
-from ..errors import NotFoundError
+from ..errors import NotFoundError, OverloadedError, ToolError
 from ..lib.codec import sha256 as digest
+from ..lib.http_rules import Lost
 from ..runs.approvals import Waiting
 from ..store.drafts import chosen
-from .client import Remote, TooMuch, path
-from .documents import check, erased, listed, mapping, recorded, run_id, text, waiting
-from .problems import stranger
+from .client import MOST_BYTES, Remote, TooMuch, path, read_json, unreached
+from .documents import (
+    check,
+    erased,
+    is_of,
+    listed,
+    mapping,
+    recorded,
+    run_id,
+    stranger,
+    text,
+    waiting,
+)
 
 _PAGE = 100
-#: Events on a page. Fewer, if so many are too much for one answer.
+#: Events per page; smaller pages if an answer is too large.
 _EVENTS = (200, 10, 1)
-#: Of the events of a run, as they are sent.
+#: The most bytes of the events of a run, as sent.
 _MOST_BYTES = 1024 * 1024 * 1024
 _PREFIX = re.compile(r"[0-9a-f-]{1,64}")
 _MATCHES = 6
@@ -45,7 +56,7 @@ class RemoteLog:
 
     async def summaries(self, limit: int, **only: str | None) -> list[RunSummary]:
         """
-        Return what became of at most *limit* runs, newest first.
+        Return the summaries of at most *limit* runs, newest first.
 
         Args:
             limit: How many.
@@ -70,7 +81,7 @@ class RemoteLog:
         Return the id of the run that *name* means.
 
         Raises:
-            NotFoundError: It means none, or more than one.
+            NotFoundError: It matches no run, or more than one.
         """
         if name == "@last":
             found = await self.summaries(1)
@@ -121,10 +132,12 @@ class RemoteLog:
         follow: bool,
         patience: float = 0.0,
     ) -> AsyncGenerator[tuple[Recorded, str]]:
-        """Yield each event once, with the cursor behind it, and miss none."""
-        del patience  # It is that of the host, and of `follow`.
+        """Yield each event exactly once, with the cursor after it."""
+        del patience  # The host and `_follow` have their own.
         where = path("runs", run_of(stream), "events") if stream else "/events"
-        events = self._follow(where, after) if follow else self._pages(where, after)
+        events = (
+            _follow(self.remote, where, after) if follow else self._pages(where, after)
+        )
         async with aclosing(events) as found:
             async for document, cursor in found:
                 one = recorded(document)
@@ -157,18 +170,11 @@ class RemoteLog:
     async def stream_events(
         self, stream: str | None = None, *, after: int = 0
     ) -> AsyncGenerator[Recorded]:
-        """Yield the events of a stream behind a position."""
+        """Yield the events of a stream after a position."""
         async with aclosing(self.tail(stream=stream, follow=False)) as found:
             async for one, _ in found:
                 if (one.position or one.seq) > after:
                     yield one
-
-    def _follow(
-        self, where: str, after: str | None
-    ) -> AsyncGenerator[tuple[JSON, str]]:
-        from .follow import follow  # noqa: PLC0415 -- imports what speaks MCP
-
-        return follow(self.remote, where, after)
 
     async def _pages(
         self, where: str, after: str | None
@@ -186,7 +192,7 @@ class RemoteLog:
                 continue
             for document in listed(page.get("events")):
                 yield document, text(mapping(document), "cursor")
-            # A page may be empty, where none that was looked at is for us.
+            # A page may be empty, if this caller may see none of its events.
             before, after = after, text(page, "cursor") if page.get("more") else None
             if after in {before, None}:
                 return
@@ -207,7 +213,7 @@ class RemoteLog:
         return data
 
     async def waiting(self, agent: str | None = None) -> list[Waiting]:
-        """Return the calls that wait for a word, the oldest first."""
+        """Return the calls that wait for approval, oldest first."""
         page = mapping(await self.remote.get("/approvals", agent=agent))
         return [waiting(document) for document in listed(page.get("approvals"))]
 
@@ -217,13 +223,13 @@ class RemoteLog:
         return mapping(await self.remote.get(where, seq=seq))
 
     async def erasure(self, run_id: str) -> RunErased | None:
-        """Return what is known of who erased a run."""
+        """Return the record of the erasure of a run, if any."""
         told = mapping(await self.remote.get(path("runs", run_id))).get("erasure")
         return None if told is None else erased(told)
 
 
 def summary(document: JSON) -> RunSummary:
-    """Return what a ``caxton.run/v1`` document says."""
+    """Return the summary in a ``caxton.run/v1`` document."""
     told = mapping(document)
     run_id(told)
     known = {field.name for field in fields(RunSummary)}
@@ -233,3 +239,91 @@ def summary(document: JSON) -> RunSummary:
     except (TypeError, ValueError):
         raise stranger("a run is not one") from None
     return run
+
+
+_SSE, _NOTHING = "text/event-stream", 204
+
+#: Seconds without a byte, after which a connection counts as lost.
+_IDLE = 60.0
+#: Seconds that a host may be unreachable.
+_PATIENCE = 60.0
+_PAUSE = 0.2
+#: Kinds of errors that may pass.
+_PASSING = {"timeout", "transport"}
+#: Seconds after which a connection counts as established.
+_LASTED = 5.0
+
+
+class _Over(Exception):  # noqa: N818 -- an end, not a fault
+    """The stream has ended at the cursor."""
+
+
+async def _follow(
+    remote: Remote, where: str, after: str | None
+) -> AsyncGenerator[tuple[JSON, str]]:
+    """
+    Yield each event after a cursor exactly once, with its own cursor.
+
+    A lost connection is reopened after the last event.
+
+    Args:
+        remote: The host.
+
+        where: The path of the events.
+
+        after: The cursor, or ``None``: from the first one on.
+
+    Raises:
+        ServerUnavailable: The host is unreachable for too long, or is not a host.
+
+        CaxtonError: The host reports an error.
+    """
+    clock = asyncio.get_running_loop().time
+    since, met = clock(), False
+    while True:
+        began = clock()
+        try:
+            async with aclosing(_connection(remote, where, after)) as found:
+                async for document, cursor in found:
+                    after, since = cursor, clock()
+                    if document is not None:
+                        yield document, cursor
+            lost, met = ToolError("transport", "yes", "it ends the connection"), True
+        except ToolError as exc:
+            met = met or exc.sent != "no"
+            if not (met and (isinstance(exc, Lost) or exc.kind in _PASSING)):
+                raise unreached(exc, remote.address) from None
+            lost = exc
+        except _Over:
+            return
+        except OverloadedError as exc:
+            await asyncio.sleep(min(exc.retry_after, _PATIENCE))
+            lost = ToolError("transport", "no", str(exc))
+        if clock() - began > _LASTED:
+            since = clock()
+        if clock() - since > _PATIENCE:
+            raise unreached(lost, remote.address)
+        await asyncio.sleep(_PAUSE)
+
+
+async def _connection(
+    remote: Remote, where: str, after: str | None
+) -> AsyncGenerator[tuple[JSON, str]]:
+    """Yield the documents of one connection; a cursor may come without one."""
+    headers = {"accept": _SSE}
+    if after is not None:
+        headers["last-event-id"] = after
+    from ..mcp.transport.frames import Events  # noqa: PLC0415 -- imports what speaks MCP
+
+    events = Events(MOST_BYTES)
+    async with remote.stream(where, headers) as stream:
+        if stream.status == _NOTHING:
+            raise _Over
+        if not is_of(stream.headers, _SSE):
+            raise stranger("it does not send events")
+        async with aclosing(stream.chunks(_IDLE)) as chunks:
+            async for chunk in chunks:
+                for event in events.feed(chunk):
+                    document = read_json(event.data) if event.data else None
+                    if event.id:
+                        yield document, event.id.decode("ascii", "replace")

@@ -1,9 +1,9 @@
 """
-Who is let in, and when: so many at a time, so many waiting, and nobody alone.
+Admission of runs: bounds on how many run, how many wait, and how many per principal.
 
-A host takes a bounded number of runs. Who is served over the network first takes a
-ticket, which is refused at once when there is no room; then waits for its turn. Turns
-go round from one principal to the next, so that one who asks for much waits for itself.
+A host takes a bounded number of runs. A client over the network first takes a ticket,
+which is refused at once if there is no room, and then waits for its turn. Turns
+alternate between principals: one that has many requests delays only its own.
 """
 
 from __future__ import annotations
@@ -16,27 +16,30 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from ..core.host_limits import Places
+from ..core.limits import Places
 from ..errors import BusyError, OverloadedError
 
-#: Seconds after which it is worth to come again, when nothing says more.
-_SOON = 1.0
-_MINUTE = 60.0
+#: Seconds after which a client may try again, if nothing tells more precisely.
+_RETRY_AFTER_S = 1.0
+_MINUTE_S = 60.0
 
 
 def about_to_stop() -> OverloadedError:
-    """Return what is told to whoever comes when nobody is let in any more."""
+    """Return the refusal of requests while the host shuts down."""
     return OverloadedError(
-        "the host is about to stop", retry_after=5 * _SOON, whose="host"
+        "the host is about to stop", retry_after=5 * _RETRY_AFTER_S, whose="host"
     )
 
 
 @dataclass(slots=True)
 class Admission:
     """
-    Counts the runs of a host, and lets in no more than so many.
+    Bounds the number of runs of a host; ``with admission:`` holds one place.
 
-    One is held by ``with admission:``.
+    Attributes:
+        most: How many runs the host takes.
+
+        inside: How many are under way.
     """
 
     most: int = field(default_factory=lambda: Places().runs)
@@ -45,7 +48,7 @@ class Admission:
     def __enter__(self) -> None:
         if self.inside >= self.most:
             raise BusyError(
-                f"the host has {self.inside} runs under way, and takes no more",
+                f"the host has {self.inside} runs under way, which is the most",
                 fix="wait for one to end, or raise runs in [sandbox]",
             )
         self.inside += 1
@@ -57,16 +60,16 @@ class Admission:
 @dataclass(slots=True)
 class _Visitor:
     """
-    One principal.
+    What is counted of one principal.
 
     Attributes:
-        present: Its tickets.
-
-        waiting: Those whose turn has not come, in order.
-
         allowance: How many runs it may start now.
 
-        counted_at: When that was so.
+        counted_at: When *allowance* was computed, in seconds of the clock.
+
+        present: How many tickets it has.
+
+        waiting: The turns that its tickets wait for, in order.
     """
 
     allowance: float
@@ -80,12 +83,14 @@ class _Visitor:
 @dataclass(slots=True, eq=False)
 class Ticket:
     """
-    A place in the line, and later inside. A context manager that gives it back.
+    A place in the queue, and later a running place. A context manager that returns it.
 
     Attributes:
+        line: Where it was taken.
+
         who: The principal that has it.
 
-        kept: A run has it: whoever took it does not give it back.
+        kept: A run has taken it over, and returns it.
     """
 
     line: Line
@@ -100,7 +105,7 @@ class Ticket:
         self._inside = True
 
     def leave(self) -> None:
-        """Give the place back; once is enough."""
+        """Return the place. Further calls do nothing."""
         if self._present:
             self._present = False
             self.line.left(self.who, inside=self._inside)
@@ -120,20 +125,24 @@ class Ticket:
 @dataclass(slots=True, kw_only=True)
 class Line:
     """
-    Lets in so many at a time, and has so many wait.
+    A fair queue of requests for running places.
 
     Attributes:
-        places: How many are inside at a time.
+        places: How many may run at a time.
 
         queue: How many may wait.
 
         each: How many tickets one principal may have.
 
-        rate: How many it may take in a minute; as many at once.
+        rate: How many tickets one principal may take in a minute, and in one burst.
 
-        now: Returns seconds of a clock that never goes back.
+        now: Returns seconds of a monotonic clock.
 
-        closed: Nobody is let in any more: the host is about to stop.
+        closed: No more tickets are given out, because the host shuts down.
+
+        inside: How many run.
+
+        present: How many tickets are given out.
     """
 
     places: int
@@ -151,7 +160,7 @@ class Line:
 
     @property
     def waiting(self) -> int:
-        """How many wait for their turn, or have not asked for it yet."""
+        """How many tickets have no running place yet."""
         return self.present - self.inside
 
     def take(self, who: str) -> Ticket:
@@ -159,29 +168,29 @@ class Line:
         Return a ticket for *who*.
 
         Raises:
-            OverloadedError: There is no room for it now, or it takes too many.
+            OverloadedError: There is no room now, or *who* takes too many.
         """
         if self.closed:
             raise about_to_stop()
         if self.present >= self.places + self.queue:
             raise OverloadedError(
                 f"{self.inside} runs are under way and {self.waiting} wait",
-                retry_after=_SOON,
+                retry_after=_RETRY_AFTER_S,
                 whose="host",
                 fix="try again later",
             )
         visitor = self._visitor(who)
         if visitor.present >= self.each:
             raise OverloadedError(
-                f"{visitor.present} of your requests are under way: that is the most",
-                retry_after=_SOON,
+                f"you have {visitor.present} requests under way, which is the most",
+                retry_after=_RETRY_AFTER_S,
                 whose="principal",
                 fix="wait for one of them",
             )
         if visitor.allowance < 1:
             raise OverloadedError(
-                f"you may start {self.rate} runs a minute, and have",
-                retry_after=(1 - visitor.allowance) * _MINUTE / self.rate,
+                f"you have started {self.rate} runs in a minute, which is the most",
+                retry_after=(1 - visitor.allowance) * _MINUTE_S / self.rate,
                 whose="principal",
                 fix="try again later",
             )
@@ -189,7 +198,7 @@ class Line:
         return self.admit(who)
 
     def admit(self, who: str) -> Ticket:
-        """Return a ticket for *who*, though there be no room: it waits all the same."""
+        """Return a ticket for *who* even if there is no room; it waits for its turn."""
         self._visitor(who).present += 1
         self.present += 1
         return Ticket(self, who)
@@ -199,22 +208,22 @@ class Line:
         if who not in self._visitors:
             self._forget(now)
         visitor = self._visitors.setdefault(who, _Visitor(self.rate, now))
-        earned = (now - visitor.counted_at) * self.rate / _MINUTE
+        earned = (now - visitor.counted_at) * self.rate / _MINUTE_S
         visitor.allowance = min(visitor.allowance + earned, self.rate)
         visitor.counted_at = now
         return visitor
 
     def _forget(self, now: float) -> None:
-        """Forget, once a minute, those who are gone and would be as new."""
-        if now - self._swept_at < _MINUTE:
+        """Drop, once a minute, principals without tickets and with a full allowance."""
+        if now - self._swept_at < _MINUTE_S:
             return
         self._swept_at = now
         for who, visitor in [*self._visitors.items()]:
-            if not visitor.present and now - visitor.counted_at >= _MINUTE:
+            if not visitor.present and now - visitor.counted_at >= _MINUTE_S:
                 del self._visitors[who]
 
     async def wait(self, who: str) -> None:
-        """Wait for a place inside. Only tickets ask."""
+        """Wait for a running place. Only `Ticket` calls this."""
         if self.inside < self.places:
             self.inside += 1
             return
@@ -231,7 +240,7 @@ class Line:
             raise
 
     def left(self, who: str, *, inside: bool) -> None:
-        """Take back a place. Only tickets ask."""
+        """Take back a place. Only `Ticket` calls this."""
         visitor = self._visitors[who]
         visitor.present -= 1
         self.present -= 1
@@ -241,7 +250,7 @@ class Line:
             del self._visitors[who]
 
     def _next(self) -> None:
-        """Hand a place to the principal whose last turn is the longest ago."""
+        """Give the place to the principal whose last turn is the longest ago."""
         for who, visitor in self._visitors.items():
             while visitor.waiting:
                 turn = visitor.waiting.popleft()

@@ -1,8 +1,8 @@
 """
-What a person says of a call that waits for an approval.
+Decisions of people about calls that wait for an approval.
 
-The run is suspended: no host drives it. So whoever has the word takes its lease for
-the one event that records it, from wherever they are.
+The run is suspended, so no host drives it. The process that records a decision takes
+the lease of the run for that one event.
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ from .recording import Recording
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
     """
-    What a person says.
+    The decision of a person.
 
     Attributes:
-        actor: Who.
+        verdict: Whether the call may be made.
 
-        role: In which role, by their own word; or ``""``.
+        actor: Who decides: ``{kind, id, authenticated}``.
+
+        reason: Why; it is recorded.
+
+        role: The role in which they decide, as they state it; or ``""``.
     """
 
     verdict: Verdict
@@ -42,9 +46,9 @@ class Waiting:
     A call that waits, and its run.
 
     Attributes:
-        asked_at: When the question was recorded.
+        asked_at: When the question was recorded, in microseconds since 1970.
 
-        is_over: The time is over in which somebody could say a word.
+        is_over: The time to decide is over.
     """
 
     run_id: str
@@ -101,17 +105,17 @@ async def say(
     store: Store, run_id: str, seq: int | None, word: Word, *, now: int
 ) -> ApprovalRequested:
     """
-    Record what a person says of a call, and return what was asked.
+    Record the decision of a person about a call, and return what was asked.
 
     Args:
         store: Where the run is.
 
         run_id: The run.
 
-        seq: The number of the call's `ApprovalRequested`; ``None``: of the only one
+        seq: The number of the call's `ApprovalRequested`; ``None`` for the only one
             that waits.
 
-        word: What is said.
+        word: The decision.
 
         now: The time, in microseconds since 1970.
 
@@ -124,14 +128,14 @@ async def say(
 
         StoreError: It could not be recorded.
     """
-    recording = await Recording.load(run_id, store)
+    recording = await Recording.load(run_id, store.reader)
     recording.check_unended()
     asked = meant(run_id, seq, recording.journal().waiting)
     if asked.is_over(now):
         raise UsageError(
-            f"nobody decided about event {asked.seq} of run {run_id} in time: it is "
-            "denied",
-            fix=f"caxton runs resume {run_id}; the agent is told so",
+            f"the time to decide about event {asked.seq} of run {run_id} is over: the "
+            "call is denied",
+            fix=f"caxton runs resume {run_id}",
         )
     by = asked.requested.by
     if by and word.role not in by:
@@ -154,10 +158,10 @@ async def say(
 
 def meant(run_id: str, seq: int | None, waiting: Sequence[Asked]) -> Asked:
     """
-    Return the one of those that wait which event *seq* asked, or the only one.
+    Return the waiting call that event *seq* asks about, or the only one that waits.
 
     Raises:
-        UsageError: There is none, or more than one.
+        UsageError: No call waits, or more than one.
     """
     if seq is None and len(waiting) == 1:
         return waiting[0]
@@ -173,14 +177,14 @@ def meant(run_id: str, seq: int | None, waiting: Sequence[Asked]) -> Asked:
 
 
 def open_questions(recording: Recording, now: int) -> list[Asked]:
-    """Return what a suspended run waits for that can still be decided, in order."""
+    """Return the open questions of a suspended run that can be decided, in order."""
     if recording.state != "suspended":
         return []
     return [one for one in recording.journal().waiting if not one.is_over(now)]
 
 
 def still_waiting(run_id: str, waiting: Sequence[Asked], now: int) -> Unapproved:
-    """Return what is raised where a run is to go on that waits for people."""
+    """Return the exception to raise when a run that waits for people is resumed."""
     first = next(one for one in waiting if not one.is_over(now))
     return Unapproved(
         first.requested.call,

@@ -1,9 +1,9 @@
 """
-Stopping a run that is under way, for whoever may ask; and what is asked of a host.
+Stopping runs, and requests between hosts.
 
-The run's own task may be cancelled: by Ctrl-C, or by a client that hangs up. From
-other processes come requests, through the store. And a run that no living host
-drives is ended right where somebody asks for it.
+A run is stopped by a request through the store, or because its task is cancelled: by
+Ctrl-C, or by a client that hangs up. A run that no living host drives is ended by the
+process that is asked to end it.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from ..core.calls import JSON
-from ..core.grants.journal import Journal
 from ..core.log.events import Event, RunCancelled, RunSuspended
-from ..core.log.in_doubt import closing
-from ..core.log.request_outcomes import FAILED, UNKNOWN
-from ..core.log.runs import ENDS, Request
+from ..core.log.requests import FAILED, RESTARTED, UNKNOWN, Request, closing, is_failure
+from ..core.log.runs import ENDS
 from ..core.names import stream_of
-from ..errors import BusyError, CaxtonError, StoreError, UsageError
-from ..ports import EventLog, SharedStore, Store
+from ..errors import BusyError, CaxtonError, NotFoundError, StoreError, UsageError
+from ..gateway.recorder import Recorder
+from ..ports import SharedStore, Store
 from .recording import Recording
 
-#: Asked of a host: to go on with a run, if that waits for nobody any more.
+#: The kind of request that asks a host to resume a run that no longer has to wait.
 GO_ON = "go_on"
 
-#: Seconds between two looks for requests.
+#: Seconds between two polls for requests: how long a cancellation takes at most.
 EVERY = 0.25
 
-#: So many times longer, as long as the host drives nothing.
-_RARELY = 4
+#: How many times longer that is while the host drives no run.
+_IDLE_FACTOR = 4
 
-_PATIENCE = 5.0
+#: Seconds that answers to requests get when the host stops.
+_PATIENCE_S = 5.0
 
 logger = logging.getLogger("caxton_host")
 
@@ -46,18 +46,21 @@ class _Run:
     A run under way in this host.
 
     Attributes:
-        end: How it ends; set by who drives it, before it is recorded.
+        task: Drives it; cancelled to stop the run.
 
-        before: What is recorded together with that.
+        recorder: Records its end.
 
-        asked: What is recorded if a request ends it.
+        end: How it ends; set by the executor before it is recorded.
 
-        over: Done when it is no longer under way.
+        before: Events that are recorded together with *end*.
+
+        asked: What is recorded if a request ends the run.
+
+        over: Set when it is no longer under way.
     """
 
     task: asyncio.Task[object]
-    log: EventLog
-    journal: Journal
+    recorder: Recorder
     end: Event | None = None
     before: list[Event] = field(default_factory=list[Event])
     asked: RunCancelled | RunSuspended | None = None
@@ -67,12 +70,12 @@ class _Run:
         """End or suspend it with *end*, unless it is at its end."""
         if self.end is None and self.asked is None:
             self.asked = end
-            self.journal.leaving = isinstance(end, RunSuspended)
+            self.recorder.leaving = isinstance(end, RunSuspended)
             self.task.cancel()
 
 
 def _ignore(_run: str, _: Event) -> None:
-    """Do nothing with the end of a run."""
+    """Ignore the end of a run."""
 
 
 class UnderWay:
@@ -80,7 +83,8 @@ class UnderWay:
     The runs under way in a host, by id.
 
     Attributes:
-        ended: Called with each that ends or is suspended, once that is recorded.
+        ended: Called with each run that ends or is suspended, and its last event,
+            once that is recorded.
     """
 
     def __init__(self) -> None:
@@ -92,32 +96,28 @@ class UnderWay:
     async def run(
         self,
         run_id: str,
-        log: EventLog,
+        recorder: Recorder,
         actor: dict[str, JSON],
-        journal: Journal | None = None,
         tell: Callable[[Event], None] = lambda _: None,
     ) -> AsyncGenerator[_Run]:
         """
-        See a run to its recorded end: the ``end`` that was set, or its cancellation.
+        Record the end of a run: the ``end`` that was set, or its cancellation.
 
-        A request that ends it is no fault of the caller, who goes on. Any other
-        cancellation is recorded, and goes on too.
+        If a request ended it, the cancellation does not reach the caller. Any other
+        cancellation is recorded, and raised again.
 
         Args:
             run_id: The run.
 
-            log: Where its end is recorded.
+            recorder: Records its end, and closes calls that are open.
 
             actor: On whose behalf it is cancelled if no request says so.
-
-            journal: Of the run, if that is known yet: calls may be open in it that
-                the guest does not come back to.
 
             tell: Called with the end, once it is recorded.
         """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 -- it awaits
-        run = self._runs[run_id] = _Run(task, log, journal or Journal())
+        run = self._runs[run_id] = _Run(task, recorder)
         self._some.set()
 
         def told(end: Event) -> None:
@@ -130,13 +130,15 @@ class UnderWay:
             except asyncio.CancelledError:
                 by_caller = RunCancelled(actor=actor, reason="interrupted")
                 run.end = run.asked or by_caller
-                await log.append(*closing(run.journal.open_calls, run.end))
+                doubts = recorder.journal.open_calls
+                await recorder.append(*closing(doubts, run.end))
                 told(run.end)
                 if run.asked is None or task.cancelling() > 1:
                     raise
             else:
                 assert run.end is not None  # noqa: S101 -- who drives it sets it
-                await log.append(*run.before, *closing(run.journal.open_calls, run.end))
+                doubts = recorder.journal.open_calls
+                await recorder.append(*run.before, *closing(doubts, run.end))
                 told(run.end)
         finally:
             if run.asked:
@@ -150,9 +152,10 @@ class UnderWay:
 
     async def stop(self, run_id: str, end: RunCancelled | RunSuspended) -> Event | None:
         """
-        End or suspend a run with *end*, and return what it came to.
+        End or suspend a run with *end*, and return how it ended.
 
-        ``None`` if it is not under way here, or if its log failed.
+        Returns:
+            Its last event; ``None`` if it is not under way here, or its log failed.
         """
         run = self._runs.get(run_id)
         if run is None:
@@ -163,13 +166,13 @@ class UnderWay:
 
     async def recorded(self, run_id: str) -> None:
         """
-        Return once all is durable that a run under way here has recorded.
+        Return once everything is durable that a run under way here has recorded.
 
         Raises:
             StoreError: It could not be stored.
         """
         if run := self._runs.get(run_id):
-            await run.log.append()
+            await run.recorder.append()
 
     async def wait(self) -> None:
         """Return once a run is under way."""
@@ -180,15 +183,15 @@ async def tell_hosts(
     store: SharedStore, run_id: str, actor: dict[str, JSON], reason: str
 ) -> None:
     """
-    Tell the hosts that are up that somebody had a word on a suspended run.
+    Tell the hosts that are up that somebody decided about a suspended run.
 
-    Those that serve go on with it.
+    A host that serves resumes it.
 
     Raises:
-        StoreError: They could not be told; the word counts nevertheless.
+        StoreError: They could not be told. The decision is recorded nevertheless.
     """
-    for host in await store.hosts():
-        await store.ask(host, GO_ON, actor, reason, run_id)
+    for host in await store.leases.hosts():
+        await store.requests.ask_host(host, GO_ON, actor, reason, run_id)
 
 
 async def cancel_idle(
@@ -209,7 +212,7 @@ async def cancel_idle(
 
         StoreError: It could not be recorded.
     """
-    recording = await Recording.load(run_id, store)
+    recording = await Recording.load(run_id, store.reader)
     recording.check_unended()
     cancelled = RunCancelled(actor=actor, reason=reason)
     events = closing(recording.journal().open_calls, cancelled)
@@ -233,14 +236,23 @@ async def _cancel(
 _OfRun: TypeAlias = Callable[[UnderWay, SharedStore, str, Request], Awaitable[str]]
 _OF_RUNS: dict[str, _OfRun] = {"cancel": _cancel}
 
-#: Does what is asked of a host, and returns the outcome.
+#: Carries out a request to a host, and returns the outcome.
 OfHost: TypeAlias = Callable[[Request], Awaitable[str]]
 _NOTHING: Mapping[str, OfHost] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class _Doing:
-    """What does what is asked."""
+    """
+    Carries out requests.
+
+    Attributes:
+        store: Where their outcomes are recorded.
+
+        under_way: The runs of the host, for requests about a run.
+
+        kinds: What carries out requests to the host itself, by kind.
+    """
 
     store: SharedStore
     under_way: UnderWay
@@ -248,11 +260,11 @@ class _Doing:
 
     async def answer(self, request: Request) -> None:
         try:
-            await self.store.answered(request.id, await self._outcome(request))
+            await self.store.requests.answer(request.id, await self._outcome(request))
         except (BusyError, UsageError):
-            pass  # It went on, or ended: whoever asked sees that.
+            pass  # The run went on, or has ended, which the asking process sees.
         except CaxtonError as exc:
-            # Asked again at the next look.
+            # Tried again at the next poll.
             logger.warning("request %d is not answered: %s", request.id, exc)
 
     async def _outcome(self, request: Request) -> str:
@@ -276,18 +288,18 @@ async def watching(
     kinds: Mapping[str, OfHost] = _NOTHING,
 ) -> AsyncGenerator[None]:
     """
-    Do what is asked of a host and of its runs, in the background.
+    Carry out requests to a host and to its runs, in the background.
 
     Args:
         store: Where requests are.
 
-        host: Whose.
+        host: The stream of the host.
 
-        under_way: Its runs. As long as there are none, looks are rare.
+        under_way: Its runs. Polls are rare while there are none.
 
-        every: Seconds between two looks.
+        every: Seconds between two polls.
 
-        kinds: What it does of itself, by kind of request.
+        kinds: What carries out requests to the host itself, by kind.
     """
     doing = _Doing(store, under_way, kinds)
     watch = asyncio.create_task(_watch(doing, host, every))
@@ -303,11 +315,11 @@ async def _watch(doing: _Doing, host: str, every: float) -> None:
     try:
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(every * _RARELY):
+                async with asyncio.timeout(every * _IDLE_FACTOR):
                     await doing.under_way.wait()
                 await asyncio.sleep(every)
             try:
-                found = await doing.store.requests(host)
+                found = await doing.store.requests.waiting(host)
             except StoreError as exc:
                 logger.warning("requests cannot be read: %s", exc)
                 continue
@@ -317,8 +329,135 @@ async def _watch(doing: _Doing, host: str, every: float) -> None:
             left = {request.id for request in found}
             tasks = {n: t for n, t in tasks.items() if n in left or not t.done()}
     finally:
-        # The runs are over: who asked is told so.
+        # The runs are over: their requests are answered before the host stops.
         if tasks:
-            _, late = await asyncio.wait(tasks.values(), timeout=_PATIENCE)
+            _, late = await asyncio.wait(tasks.values(), timeout=_PATIENCE_S)
             for task in late:
                 task.cancel()
+
+
+#: Seconds between two looks for the outcome of a request, and for all of them.
+_PAUSE_S, _TIMEOUT_S = 0.1, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """
+    The outcome of a request at one host.
+
+    Attributes:
+        state: ``done``; ``ended``: the host has ended; or ``failed``.
+
+        text: The outcome in words.
+    """
+
+    state: Literal["done", "ended", "failed"]
+    text: str
+
+
+_SILENT = Answer("failed", "does not answer")
+_ENDED = Answer("ended", "has ended")
+
+
+async def ask_hosts(  # noqa: PLR0913 -- what a request is
+    store: SharedStore,
+    kind: str,
+    actor: dict[str, JSON],
+    reason: str,
+    *,
+    subject: str | None = None,
+    only: str | None = None,
+) -> dict[str, Answer]:
+    """
+    Send a request to hosts that are up, and return its outcome at each.
+
+    Args:
+        store: The store that they share.
+
+        kind: See `Request`.
+
+        actor: Who asks.
+
+        reason: Why; it is recorded.
+
+        subject: What the request is about.
+
+        only: The only host to ask, or ``None`` for all.
+
+    Raises:
+        NotFoundError: That host is not up.
+
+        StoreError: They cannot be asked.
+    """
+    asked = {
+        host: await store.requests.ask_host(host, kind, actor, reason, subject)
+        for host in asked_of(await store.leases.hosts(), only)
+    }
+    async with asyncio.TaskGroup() as tasks:
+        found = {
+            host: tasks.create_task(_answer(store, host, number))
+            for host, number in asked.items()
+        }
+    return {host: task.result() for host, task in found.items()}
+
+
+def asked_of(hosts: Sequence[str], only: str | None) -> Sequence[str]:
+    """
+    Return the hosts to ask.
+
+    Raises:
+        NotFoundError: The host *only* is not up.
+    """
+    if only is None:
+        return hosts
+    if only not in hosts:
+        names = ", ".join(hosts)
+        see = f"name one of: {names}" if names else "leave out --only: none is up"
+        raise NotFoundError(f"no host {only!r} is up", fix=see)
+    return [only]
+
+
+async def _answer(store: SharedStore, host: str, number: int) -> Answer:
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            while (outcome := await store.requests.outcome(number)) is None:
+                if host not in await store.leases.hosts():
+                    return _ENDED
+                await asyncio.sleep(_PAUSE_S)
+    except TimeoutError:
+        return _SILENT
+    return answer_of(outcome)
+
+
+def answer_of(outcome: str) -> Answer:
+    """
+    Return the outcome that *outcome* says in words.
+
+    >>> answer_of("has ended").state
+    'ended'
+    """
+    for known in (_SILENT, _ENDED):
+        if outcome == known.text:
+            return known
+    return Answer("failed" if is_failure(outcome) else "done", outcome)
+
+
+def reload_document(host: str, answer: Answer) -> dict[str, JSON]:
+    """Return the ``caxton.reload/v1`` document of a host that was asked to reload."""
+    return {
+        "$type": "caxton.reload/v1",
+        "host": host,
+        "reloaded": answer.state == "done",
+        "outcome": answer.text,
+    }
+
+
+def restart_document(server: str, host: str, answer: Answer) -> dict[str, JSON]:
+    """Return the ``caxton.restart/v1`` document of a host that was asked for one."""
+    return {
+        "$type": "caxton.restart/v1",
+        "server": server,
+        "host": host,
+        "restarted": answer.text == RESTARTED,
+        "outcome": answer.text,
+    }

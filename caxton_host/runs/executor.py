@@ -1,52 +1,62 @@
 """
-One execution of a run, from what it needs to an end that is recorded.
+One execution of a run, from what it is given to an end that is recorded.
 
-Tools, module and context are gathered; the log is begun, or taken over; the guest is
-driven over what the log holds and beyond.
+Start, resume and fork are one procedure: they differ in what the run is given. Whatever
+happens, the event that records it comes out here; only the store's own failure and a
+cancellation do not: the first cannot be recorded, and `UnderWay` records the second.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 from ..core.calls import JSON, Route
-from ..core.grants.approvals import lapsed
-from ..core.grants.forks import forking_point
+from ..core.grants.approvals import Unapproved
 from ..core.grants.grants import Grant
 from ..core.grants.journal import Journal
-from ..core.grants.tool_catalog import (
-    Offered,
-    catalogue_for,
-    pinned,
-    reaching,
-    routes_from_payload,
-)
 from ..core.limits import Limits
 from ..core.log.events import (
-    ApprovalDecided,
+    CallResolved,
     Event,
+    Recorded,
+    RunCompleted,
     RunFailed,
     RunResumed,
     RunStarted,
     RunSuspended,
+    ToolInvoked,
     ToolProgress,
 )
 from ..core.log.runs import ENDS
-from ..core.names import stream_of
+from ..core.names import run_of, stream_of
 from ..core.text.redact import Redactor
-from ..core.tools.contexts import merged
-from ..errors import NotKeptError, Suspend
+from ..core.tools.manifest import Manifest
+from ..errors import (
+    BadBytes,
+    NondeterminismError,
+    RunStopped,
+    SandboxError,
+    StoreError,
+    Suspend,
+)
 from ..gateway.gateway import Gateway
+from ..gateway.guest_calls import GuestCalls, output_value
+from ..gateway.judge import Judge
+from ..gateway.recorder import Recorder
 from ..lib.json_schema import input_check
 from ..ports import (
     Clock,
+    Ending,
     EventLog,
+    Execution,
     Guest,
+    Origin,
     Prepared,
-    RunScope,
     RunSpan,
     Sandbox,
     Served,
@@ -55,27 +65,77 @@ from ..ports import (
     ToolClient,
     Trace,
 )
-from .approvals import still_waiting
 from .cancellation import UnderWay
-from .driver import Driver
-from .execution_info import fork_of, resolved_calls, resume_of, start_of
-from .manifests import read
-from .recording import Recording, guest_for, schemas_of
-from .run_request import (
-    ForkRequest,
-    RunRequest,
-    Setting,
-    forked_as,
-    grants_digest,
-    started_as,
-    with_prompt,
-)
+from .recording import Recording
 
-_NONE_SERVED: Mapping[int, Served] = {}
+#: How many workers may die under a run that shares its workers, and under one that has
+#: a worker of its own: that one is itself the cause.
+_SHARED, _ALONE = 2, 3
+
+#: The headers of a W3C trace context.
+_TRACE = ("traceparent", "tracestate")
+_NO_TRACE: Mapping[str, str] = {}
+
+_log = logging.getLogger("caxton_host")
 
 
 def unwatched(_run: str, _: ToolProgress) -> None:
-    """Do nothing with what is told of a call."""
+    """Ignore a report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """
+    What one execution of a run is given.
+
+    Attributes:
+        actor: Who asks for it: ``{kind, id, authenticated}``.
+
+        execution: The same for telemetry.
+
+        prepared: The module, compiled.
+
+        guest: What that is given. A ``now`` of 0 stands for the time of the start.
+
+        grant: What the run may do, as it is recorded.
+
+        routes: Where each name for a tool leads.
+
+        schemas: The schema of the parameters of each tool that the guest may see.
+
+        journal: What the log says so far.
+
+        events: What is recorded first.
+
+        blobs: What is stored with these, by digest.
+
+        after: The number of the last event of a run that is resumed; ``None``: its
+            stream begins with *events*.
+
+        ahead: The start is not awaited: it becomes durable with the first call, or
+            with the end, before any of these leaves the host.
+
+        driven_s: Seconds for which hosts have driven the run before.
+
+        served: Calls whose spans say where their answer comes from.
+    """
+
+    run_id: str
+    agent: str
+    actor: dict[str, JSON]
+    execution: Execution
+    prepared: Prepared
+    guest: Guest
+    grant: Grant
+    routes: Mapping[str, Route]
+    schemas: Mapping[str, Mapping[str, JSON]]
+    journal: Journal
+    events: Sequence[Event]
+    blobs: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    after: int | None = None
+    ahead: bool = False
+    driven_s: float = 0.0
+    served: Mapping[int, Served] = field(default_factory=dict[int, Served])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +144,21 @@ class Executor:
     Executes runs.
 
     Attributes:
-        stream: The stream of this host process, named in the runs it drives.
+        store: Where runs are recorded.
 
-        servers: Every server that a grant may speak of now.
+        sandbox: Where guests are executed.
+
+        clock: Where time comes from.
 
         entropy: Returns that many random bytes.
 
-        watch: Called with a run and what is told of a call of it while that lasts.
+        telemetry: Watches runs and calls.
+
+        redact: Removes configured secrets from what is recorded.
+
+        under_way: The runs that this host executes now, so that they can be stopped.
+
+        watch: Called with a run and each progress report of a call of it.
     """
 
     store: Store
@@ -98,260 +166,138 @@ class Executor:
     clock: Clock
     entropy: Callable[[int], bytes]
     telemetry: Telemetry
-    stream: str | None = None
-    servers: Collection[str] = ()
     redact: Redactor = field(default_factory=Redactor)
     under_way: UnderWay = field(default_factory=UnderWay)
     watch: Callable[[str, ToolProgress], None] = unwatched
 
-    async def begin(
+    async def execute(
         self,
-        scope: RunScope,
-        request: RunRequest,
+        given: Assignment,
         tools: ToolClient,
-        on_started: Callable[[str], None] | None,
-        *,
-        ahead: bool,
+        on_started: Callable[[str], None] | None = None,
     ) -> None:
-        """Start the run of *scope*, and see it to its end. See `Host.start`."""
-        run_id = scope.run_id
-        known = tuple(self.servers)
-        limits = request.limits.of(request.module)
-        prepared = await self.sandbox.prepare(request.module, limits, request.entry)
-        wanted = request.grant.servers(known)
-        named = [server for server, _ in request.names.values()]
-        offered = await tools.offered(
-            [name for name in known if name in {*wanted, *named}]
-        )
-        catalogue = catalogue_for(
-            request.grant,
-            request.names,
-            offered.offers,
-            offered.options,
-            offered.accepted,
-        )
-        found = merged(
-            request.context,
-            await tools.resources([name for name in known if name in wanted], scope),
-            longest=request.limits.input,
-        )
-        context = with_prompt(request, found.context, run_id)
-        request = replace(request, limits=limits, context=context)
-        setting = self._setting(prepared, offered, self.redact.value(found.record))
-        started = started_as(request, setting, catalogue, self.redact)
-        execution = start_of(run_id, started, read(request.module), request.trace)
-        with self.telemetry.run(execution) as span:
-            definitions = {
-                offer.definition_sha256: offer.definition
-                for offer in catalogue.visible.values()
-            }
-            log = self.store.create(stream_of(run_id), self._trace(span))
-            gateway = self._gateway(
-                run_id,
-                request.agent,
-                log,
-                tools,
-                request.grant,
-                reaching(catalogue.routes, started.unlisted, offered),
-                Journal(),
-                request.limits,
-                catalogue.schemas,
-            )
+        """
+        Execute a run until its end, or its suspension, is recorded.
+
+        Args:
+            given: What the run is given.
+
+            tools: Where its calls go.
+
+            on_started: Called with the id of the run once its start is recorded.
+
+        Raises:
+            BusyError: A run that is resumed is driven by another host.
+
+            StoreError: An event could not be stored.
+
+            asyncio.CancelledError: The caller was cancelled; so was the run, and
+                that is recorded.
+        """
+        with self.telemetry.run(given.execution) as span:
+            recorder = await self._recorder(given, self._trace(span))
+            log = recorder.log
             async with self.under_way.run(
-                run_id, log, request.actor, gateway.journal, _telling(span, log)
+                given.run_id, recorder, given.actor, _telling(span, log)
             ) as run:
-                blobs = {
-                    prepared.sha256: request.module,
-                    **definitions,
-                    **found.blobs,
-                }
                 # law 3: what leaves the host waits for all that is queued before it
-                if ahead:
-                    log.queue(started, blobs=blobs)
-                else:
-                    await log.append(started, blobs=blobs)
-                guest = guest_for(request.agent, started, definitions, log.recorded_at)
+                if given.ahead:
+                    recorder.queue(*given.events, blobs=given.blobs)
+                elif given.after is None:
+                    await recorder.append(*given.events, blobs=given.blobs)
+                guest = given.guest
+                if not guest.now:
+                    guest = replace(guest, now=log.recorded_at)
+                gateway = self._gateway(given, recorder, tools)
                 *run.before, run.end = await self._drive(
-                    span, gateway, prepared, guest, on_started
+                    span, gateway, given, guest, on_started
                 )
 
-    async def go_on(  # noqa: PLR0913, PLR0917 -- what `resume` was given
-        self,
-        recording: Recording,
-        tools: ToolClient,
-        actor: dict[str, JSON],
-        grant: Grant,
-        reason: str,
-        on_started: Callable[[str], None] | None,
-    ) -> None:
-        """Take over a run, and see it to its end. See `Host.resume`."""
-        started, limits = recording.started, recording.limits
-        late = _check_waiting(recording, self.clock.now())
-        if error := recording.journal().not_kept:
-            raise error
-        module = await self.store.blob(started.module_sha256)
-        prepared = await self.sandbox.prepare(module, limits, started.entry)
-        guest = await recording.guest(started.agent, self.store)
-        offered = await self._offered_again(tools, started)
-        resumed = RunResumed(
-            actor=actor,
-            host=self.stream,
-            epoch=recording.epoch + 1,
-            reason=reason,
-            grants_sha256=grants_digest(grant),
+    async def _recorder(self, given: Assignment, trace: Trace) -> Recorder:
+        stream = stream_of(given.run_id)
+        if given.after is None:
+            return Recorder(self.store.create(stream, trace), given.journal)
+        log = await self.store.claim(
+            stream, *given.events, after=given.after, trace=trace
         )
-        with self.telemetry.run(resume_of(recording)) as span:
-            log = await self.store.claim(
-                stream_of(recording.run_id),
-                *late,
-                resumed,
-                after=recording.history[-1].seq,
-                trace=self._trace(span),
-            )
-            journal = recording.journal(
-                compare_fuel=prepared.engine == started.engine, today=grant
-            )
-            for event in late:
-                journal.apply(event, log.recorded_at)
-            gateway = self._gateway(
-                recording.run_id,
-                started.agent,
-                log,
-                tools,
-                Grant.from_payload(started.grants),
-                reaching(pinned(started.catalogue, offered), started.unlisted, offered),
-                journal,
-                limits,
-                schemas_of(guest),
-            )
-            async with self.under_way.run(
-                recording.run_id, log, actor, gateway.journal, _telling(span, log)
-            ) as run:
-                *run.before, run.end = await self._drive(
-                    span,
-                    gateway,
-                    prepared,
-                    guest,
-                    on_started,
-                    driven=recording.driven,
-                    served=resolved_calls(recording.own),
-                )
+        return Recorder.claimed(log, given.journal, given.events)
 
-    async def branch(
-        self,
-        run_id: str,
-        parent: Recording,
-        request: ForkRequest,
-        tools: ToolClient,
-        on_started: Callable[[str], None] | None,
-    ) -> None:
-        """Start a run with what *parent* did, and see it to its end."""
-        point = forking_point(
-            parent.history, request.seq, edit=request.edited is not None
-        )
-        if error := parent.until(point.last.seq).journal().not_kept:
-            raise NotKeptError(
-                str(error),
-                call=error.call,
-                fix="fork before it, or say with --set-result what it answered",
-            )
-        before = parent.started
-        module = request.module or await self.store.blob(before.module_sha256)
-        prepared = await self.sandbox.prepare(module, parent.limits, before.entry)
-        offered = await self._offered_again(tools, before)
-        events = forked_as(request, self._setting(prepared, offered), before, point)
-        forked = fork_of(run_id, before.agent, prepared.sha256, parent.own[0])
-        with self.telemetry.run(forked) as span:
-            log = self.store.create(stream_of(run_id), self._trace(span))
-            async with self.under_way.run(
-                run_id, log, request.actor, tell=_telling(span, log)
-            ) as run:
-                await log.append(*events, blobs={prepared.sha256: module})
-                recording = await Recording.load(run_id, self.store)
-                guest = await recording.guest(before.agent, self.store)
-                gateway = self._gateway(
-                    run_id,
-                    before.agent,
-                    log,
-                    tools,
-                    request.grant,
-                    reaching(
-                        pinned(before.catalogue, offered), before.unlisted, offered
-                    ),
-                    recording.journal(compare_fuel=True),
-                    parent.limits,
-                    schemas_of(guest),
-                )
-                run.journal = gateway.journal
-                *run.before, run.end = await self._drive(
-                    span, gateway, prepared, guest, on_started
-                )
-
-    async def _offered_again(self, tools: ToolClient, started: RunStarted) -> Offered:
-        """Return what the servers of a recorded run offer now."""
-        named = {r.server for r in routes_from_payload(started.catalogue).values()}
-        named.update(map(str, started.unlisted))
-        return await tools.offered([name for name in self.servers if name in named])
-
-    def _setting(
-        self,
-        prepared: Prepared,
-        offered: Offered,
-        resources: dict[str, JSON] | None = None,
-    ) -> Setting:
-        return Setting(
-            prepared=prepared,
-            servers=offered.servers,
-            host=self.stream,
-            seed=self.entropy(32),
-            resources=resources,
-            unlisted=offered.unlisted,
-        )
-
-    def _gateway(  # noqa: PLR0913, PLR0917 -- what tells one run from another
-        self,
-        run_id: str,
-        agent: str,
-        log: EventLog,
-        tools: ToolClient,
-        grant: Grant,
-        routes: Mapping[str, Route],
-        journal: Journal,
-        limits: Limits,
-        schemas: Mapping[str, Mapping[str, JSON]],
+    def _gateway(
+        self, given: Assignment, recorder: Recorder, tools: ToolClient
     ) -> Gateway:
-        return Gateway(
-            run_id=run_id,
-            agent=agent,
-            grant=grant,
-            routes=routes,
-            journal=journal,
-            log=log,
-            tools=tools,
-            inputs={name: input_check(schema) for name, schema in schemas.items()},
+        judge = Judge(
+            run_id=given.run_id,
+            agent=given.agent,
+            grant=given.grant,
+            routes=given.routes,
+            journal=recorder.journal,
+            inputs={
+                name: input_check(schema) for name, schema in given.schemas.items()
+            },
             redact=self.redact,
-            max_result=limits.result,
             now=self.clock.now,
+        )
+        return Gateway(
+            judge=judge,
+            recorder=recorder,
+            tools=tools,
+            max_result=given.guest.limits.result,
             wait=asyncio.sleep,
-            watch=partial(self.watch, run_id),
+            watch=partial(self.watch, given.run_id),
         )
 
-    async def _drive(  # noqa: PLR0913 -- what tells one run from another
+    async def _drive(
         self,
         span: RunSpan,
         gateway: Gateway,
-        prepared: Prepared,
+        given: Assignment,
         guest: Guest,
         on_started: Callable[[str], None] | None,
-        *,
-        driven: float = 0.0,
-        served: Mapping[int, Served] = _NONE_SERVED,
     ) -> Sequence[Event]:
-        driver = Driver(sandbox=self.sandbox, span=span, served=served)
-        wall = max(guest.limits.wall - driven, 0.0)
-        return await driver.drive(
-            gateway, prepared, guest, wall=wall, on_started=on_started
-        )
+        """
+        Execute the guest, and return the events that end or suspend the run.
+
+        They are not stored yet. The last is the end; before it are the questions to
+        people, if it is suspended for an approval.
+
+        Raises:
+            StoreError: An event could not be stored.
+        """
+        bound = asyncio.timeout(max(guest.limits.wall - given.driven_s, 0.0))
+        try:
+            if on_started:
+                on_started(given.run_id)
+            async with bound:
+                ending = await self._run_guest(span, gateway, given, guest)
+        except StoreError:
+            raise
+        except Exception as exc:  # noqa: BLE001 -- it ends this run, not the host
+            if isinstance(exc, TimeoutError) and bound.expired():
+                exc = RunStopped("wall", f"{guest.limits.wall:g} s")
+            return _stopped_by(exc)
+        return [end_of(ending, guest.limits, self.redact)]
+
+    async def _run_guest(
+        self, span: RunSpan, gateway: Gateway, given: Assignment, guest: Guest
+    ) -> Ending:
+        """Execute the guest; if its worker dies, again over the journal so far."""
+        alone = replace(guest, domain=f"{guest.domain}/{given.run_id}")
+        for life in range(1, _SHARED + _ALONE + 1):
+            door = GuestCalls(
+                gateway=gateway,
+                limits=guest.limits,
+                span=span,
+                served=given.served,
+                seeds=guest.seeds,
+            )
+            try:
+                return await self.sandbox.run(
+                    given.prepared, guest if life <= _SHARED else alone, door
+                )
+            except SandboxError:
+                if life == _SHARED + _ALONE:
+                    raise
+        raise AssertionError  # pragma: no cover -- the loop returns or raises
 
     def _trace(self, span: RunSpan) -> Trace:
         fallback = self.telemetry.ids()[0] or self.entropy(16).hex()
@@ -364,33 +310,8 @@ class Executor:
         return trace
 
 
-def _check_waiting(recording: Recording, now: int) -> Sequence[ApprovalDecided]:
-    """
-    Refuse to take over a run that would do no more than wait again.
-
-    Returns:
-        What records that the time is over in which somebody could approve a call.
-    """
-    if not isinstance(recording.latest.event, RunSuspended):
-        return ()
-    run_id, asked = recording.run_id, recording.latest.event.call
-    journal = recording.journal()
-    for doubt in journal.in_doubt:
-        call = doubt.invoked.call
-        if call == asked and not doubt.resolved:
-            raise Suspend(
-                doubt.invoked.call,
-                f"run {run_id} waits for a word on call {call} (event {doubt.seq})",
-                fix=f"caxton runs resolve {run_id} {doubt.seq} --retry",
-            )
-    late = lapsed(journal.waiting, now)
-    if len(late) < len(journal.waiting):
-        raise still_waiting(run_id, journal.waiting, now)
-    return late
-
-
 def _telling(span: RunSpan, log: EventLog) -> Callable[[Event], None]:
-    """Return what tells *span* how the run ends that has this *log*."""
+    """Return the function that tells *span* how the run of *log* ends."""
 
     def tell(end: Event) -> None:
         span.stored(*log.head)
@@ -398,3 +319,142 @@ def _telling(span: RunSpan, log: EventLog) -> Callable[[Event], None]:
         span.ended(ENDS[type(end).__name__], kind)
 
     return tell
+
+
+def _stopped_by(exc: Exception) -> Sequence[Event]:
+    """Return the events that record why a guest was stopped."""
+    match exc:
+        case Unapproved():
+            return *exc.requests, RunSuspended(reason="approval", call=exc.call)
+        case Suspend():
+            return [RunSuspended(reason="in_doubt", call=exc.call)]
+        case RunStopped():
+            return [RunFailed(kind="limit", message=f"{exc.limit}: {exc}", fuel=None)]
+        case NondeterminismError():
+            return [RunFailed(kind="diverged", message=str(exc), fuel=None)]
+        case SandboxError():
+            return [RunFailed(kind="worker", message=str(exc), fuel=None)]
+        case _:
+            _log.error("the host failed in a run", exc_info=exc)
+            return [RunFailed(kind="host", message=type(exc).__name__, fuel=None)]
+
+
+def end_of(ending: Ending, limits: Limits, redact: Redactor) -> Event:
+    """Return the event that records how a guest ended."""
+    if ending.kind == "limit":
+        return RunFailed(
+            kind="limit",
+            message=f"{ending.limit}: {ending.message}",
+            fuel=ending.fuel,
+        )
+    if ending.kind == "trap":
+        return RunFailed(kind="trap", message=ending.message, fuel=ending.fuel)
+    try:
+        output, digest = output_value(ending.output, limits)
+    except BadBytes as exc:
+        return RunFailed(kind="agent_error", message=f"output: {exc}", fuel=ending.fuel)
+    if ending.code:
+        return RunFailed(
+            kind="agent_error",
+            message=redact.text(ending.message) or f"the agent returned {ending.code}",
+            fuel=ending.fuel,
+        )
+    return RunCompleted(
+        output=redact.value(output), output_sha256=digest, fuel=ending.fuel
+    )
+
+
+def start_of(
+    run_id: str,
+    started: RunStarted,
+    manifest: Manifest | None = None,
+    trace: Mapping[str, str] = _NO_TRACE,
+) -> Execution:
+    """Return the execution of a new run; *started* is its first event."""
+    return Execution(
+        run_id=run_id,
+        agent=started.agent,
+        mode="live",
+        module_sha256=started.module_sha256,
+        description=manifest.description if manifest else "",
+        version=manifest.version if manifest else "",
+        asked=trace_of(trace),
+    )
+
+
+def trace_of(said: Mapping[str, object]) -> dict[str, str]:
+    """Return the W3C trace context among headers or metadata."""
+    found = {key: said.get(key) for key in _TRACE}
+    return {key: value for key, value in found.items() if isinstance(value, str)}
+
+
+def resume_of(recording: Recording) -> Execution:
+    """Return the execution of a run that is resumed."""
+    return Execution(
+        run_id=recording.run_id,
+        agent=recording.started.agent,
+        mode="resume",
+        module_sha256=recording.started.module_sha256,
+        origin=_origin("resume_of", recording.own[0]),
+    )
+
+
+def fork_of(run_id: str, agent: str, module_sha256: str, parent: Recorded) -> Execution:
+    """Return the execution of a fork; *parent* is the first event of its parent."""
+    return Execution(
+        run_id=run_id,
+        agent=agent,
+        mode="live",
+        module_sha256=module_sha256,
+        origin=_origin("forked_from", parent),
+    )
+
+
+def replay_of(recording: Recording, module_sha256: str) -> Execution:
+    """Return the execution of a run that is replayed."""
+    return Execution(
+        run_id=recording.run_id,
+        agent=recording.started.agent,
+        mode="replay",
+        module_sha256=module_sha256,
+        origin=_origin("replay_of", recording.own[0]),
+    )
+
+
+def recorded_calls(recording: Recording) -> Mapping[int, Served]:
+    """Return every call that a replay answers from the log."""
+    return {
+        recorded.event.call: Served(by="log", origin=_origin("replay_of", recorded))
+        for recorded in recording.history
+        if isinstance(recorded.event, ToolInvoked)
+    }
+
+
+def resolved_calls(own: Iterable[Recorded]) -> Mapping[int, Served]:
+    """Return the calls that a person resolved since the run was driven last."""
+    found: dict[int, Served] = {}
+    for recorded in own:
+        match recorded.event:
+            case RunResumed():
+                found.clear()
+            case CallResolved(call=call, verdict=verdict, actor=actor):
+                by: Literal["upstream", "resolution"] = (
+                    "upstream" if verdict == "retry" else "resolution"
+                )
+                found[call] = Served(by=by, actor=str(actor.get("id", "")))
+            case _:
+                pass
+    return found
+
+
+def _origin(
+    kind: Literal["resume_of", "forked_from", "replay_of"], recorded: Recorded
+) -> Origin:
+    return Origin(
+        kind=kind,
+        run_id=run_of(recorded.stream) or "",
+        trace_id=recorded.trace_id,
+        span_id=recorded.span_id,
+        seq=recorded.seq,
+        hash=recorded.hash.hex(),
+    )

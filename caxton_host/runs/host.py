@@ -1,49 +1,142 @@
 """
-Runs: start one or take one over, and see it to its recorded end.
+The host of runs: starts, resumes and forks them, and returns at their recorded end.
 
-    request -> RunStarted -> drive -> RunCompleted, RunFailed, RunCancelled
-      run id -> RunResumed -> drive -^                     or RunSuspended
-        fork -> RunStarted -> drive -^
+    RunRequest  -> RunStarted -\
+    run id      -> RunResumed ---> Executor -> RunCompleted, RunFailed, RunCancelled
+    ForkRequest -> RunStarted -/               or RunSuspended
 
-Nothing of a run leaves the host before the events that it depends on are durable
-(law 3): not its calls, which the gateway sees to, and not its result.
+Each of the three gathers what the run is given, an `Assignment`, which the executor
+carries out. Nothing of a run leaves the host before the events that it depends on are
+durable (law 3): neither its calls, which the gateway guards, nor its result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ..core.calls import JSON
+from ..core.grants.approvals import lapsed
 from ..core.grants.call_terms import Terms
+from ..core.grants.forks import forking_point
 from ..core.grants.grants import Grant
-from ..core.grants.tool_catalog import shown
-from ..core.log.events import RunStarted
-from ..core.log.in_doubt import GiveResult, Resolution, recorded_as
+from ..core.grants.journal import Journal
+from ..core.grants.tool_catalog import (
+    Offered,
+    catalogue_for,
+    pinned,
+    reaching,
+    routes_from_payload,
+    shown,
+)
+from ..core.log.events import (
+    ApprovalDecided,
+    RunResumed,
+    RunStarted,
+    RunSuspended,
+    ToolProgress,
+)
+from ..core.log.requests import GiveResult, Resolution, recorded_as
 from ..core.names import stream_of, uuid7
+from ..core.text.redact import Redactor
 from ..core.text.templates import texts
-from ..errors import RestoredError, UsageError
-from ..ports import RunScope, ToolSource
+from ..core.tools.contexts import merged
+from ..errors import NotKeptError, RestoredError, Suspend, UsageError
+from ..ports import (
+    Clock,
+    Prepared,
+    RunScope,
+    Sandbox,
+    Store,
+    Telemetry,
+    ToolClient,
+    ToolSource,
+)
 from .admission import Admission
-from .executor import Executor
-from .recording import Recording
-from .run_request import ForkRequest, RunRequest, check_request
+from .approvals import still_waiting
+from .cancellation import UnderWay
+from .executor import (
+    Assignment,
+    Executor,
+    fork_of,
+    resolved_calls,
+    resume_of,
+    start_of,
+    unwatched,
+)
+from .modules import read_manifest
+from .recording import Recording, guest_for, schemas_of
+from .run_request import (
+    ForkRequest,
+    RunRequest,
+    Setting,
+    check_request,
+    forked_as,
+    grants_digest,
+    started_as,
+    with_prompt,
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host(Executor):
+@dataclass(slots=True, kw_only=True, eq=False)
+class Host:
     """
-    Starts runs and drives them.
+    Starts, resumes and forks runs.
 
     Attributes:
+        store: Where runs are recorded.
+
         tools: Opened for each run, which keeps them to its end.
 
-        admission: Counts the runs.
+        sandbox: Where guests are executed.
+
+        clock: Where time comes from.
+
+        entropy: Returns that many random bytes.
+
+        telemetry: Watches runs and calls.
+
+        stream: The stream of this host process, which is named in the runs it drives.
+
+        servers: Every server that a grant may name now; a view that stays up to date.
+
+        redact: Removes configured secrets from what is recorded.
+
+        under_way: The runs that this host executes now, so that they can be stopped.
+
+        admission: Bounds how many that are.
+
+        watch: Called with a run and each progress report of a call of it.
+
+        executor: Executes each run once it is known what that is given.
     """
 
+    store: Store
     tools: ToolSource
+    sandbox: Sandbox
+    clock: Clock
+    entropy: Callable[[int], bytes]
+    telemetry: Telemetry
+    stream: str | None = None
+    servers: Collection[str] = ()
+    redact: Redactor = field(default_factory=Redactor)
+    under_way: UnderWay = field(default_factory=UnderWay)
     admission: Admission = field(default_factory=Admission)
+    watch: Callable[[str, ToolProgress], None] = unwatched
+    executor: Executor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.executor = Executor(
+            store=self.store,
+            sandbox=self.sandbox,
+            clock=self.clock,
+            entropy=self.entropy,
+            telemetry=self.telemetry,
+            redact=self.redact,
+            under_way=self.under_way,
+            watch=self.watch,
+        )
 
     async def start(
         self,
@@ -65,8 +158,9 @@ class Host(Executor):
 
             on_started: Called with the run's id once its start is durable.
 
-            ahead: It need not be durable for that: it will be with the first call,
-                or with the end, before any of these leaves the host.
+            ahead: Call *on_started* before the start is durable: it becomes durable
+                with the first call, or with the end, before any of these leaves the
+                host.
 
         Raises:
             UsageError: The module, the input or a name is refused; no event was
@@ -82,21 +176,24 @@ class Host(Executor):
                 that is recorded.
         """
         run_id = run_id or self.new_id()
-        given = RunScope(
+        asked = RunScope(
             run_id=run_id,
             agent=request.agent,
             context=request.context,
             trigger=request.trigger,
         )
         with self.admission, self._keeping(run_id):
-            scope = self._scope(given, request.private)
+            scope = self._scope(asked, request.private)
             check_request(request, self.redact)
             async with self.tools.open(scope) as tools:
-                await self.begin(scope, request, tools, on_started, ahead=ahead)
+                given = await self._started(scope, request, tools)
+                await self.executor.execute(
+                    replace(given, ahead=ahead), tools, on_started
+                )
         return run_id
 
     def new_id(self) -> str:
-        """Return an id for a run. They sort by time."""
+        """Return a new id for a run. Ids sort by time."""
         return uuid7(self.clock.now(), self.entropy(10))
 
     async def resume(  # noqa: PLR0913 -- each may be left out
@@ -111,11 +208,11 @@ class Host(Executor):
         restored: bool = False,
     ) -> None:
         """
-        Take over a run that no host drives, and see it to its end.
+        Take over a run that no host drives, and execute it to its end.
 
         The guest is executed again over what the log holds: nothing of that is
-        sent again. From there it goes on, with the yes of its recorded grants and
-        of *grant*.
+        sent again. From there it goes on, and both its recorded grants and *grant*
+        have to allow each call.
 
         Args:
             run_id: The run.
@@ -126,24 +223,24 @@ class Host(Executor):
 
             reason: Recorded with it.
 
-            private: Variables that only servers get to see, once more.
+            private: Variables for servers only, never for the agent or the log.
 
             on_started: Called with the run's id once it is ours.
 
-            restored: A person wants it to go on although its log is a copy.
+            restored: Resume it although its log is a restored copy.
 
         Raises:
             NotFoundError: There is no such run.
 
             UsageError: It has ended.
 
-            RestoredError: Its log is a copy, and nobody said *restored*.
+            RestoredError: Its log is a restored copy, and *restored* is false.
 
             NotKeptError: The log keeps a digest of an answer that the guest would
-                have to get once more. No event was written.
+                have to get again. No event was written.
 
-            Suspend: A call is in doubt, and a person has to say what became of it;
-                or it waits for an approval. No event was written.
+            Suspend: A call is in doubt, and a person has to resolve it; or a call
+                waits for an approval. No event was written.
 
             BusyError: A living host drives it, or this one has as many runs as it
                 takes.
@@ -160,7 +257,8 @@ class Host(Executor):
                 raise RestoredError(run_id)
             scope = self._scope(_scope(run_id, recording.started), private or {})
             async with self.tools.open(scope) as tools:
-                await self.go_on(recording, tools, actor, grant, reason, on_started)
+                given = await self._resumed(recording, tools, actor, grant, reason)
+                await self.executor.execute(given, tools, on_started)
 
     async def fork(
         self,
@@ -201,11 +299,12 @@ class Host(Executor):
         """
         run_id = run_id or self.new_id()
         with self.admission, self._keeping(run_id):
-            parent = await Recording.load(request.run_id, self.store)
+            parent = await Recording.load(request.run_id, self.store.reader)
             parent.check_forkable()
             scope = self._scope(_scope(run_id, parent.started), request.private)
             async with self.tools.open(scope) as tools:
-                await self.branch(run_id, parent, request, tools, on_started)
+                given = await self._forked(run_id, parent, request, tools)
+                await self.executor.execute(given, tools, on_started)
         return run_id
 
     async def resolve(
@@ -218,18 +317,18 @@ class Host(Executor):
         reason: str,
     ) -> None:
         """
-        Record what a person says of a call in doubt. Does not drive the run.
+        Record how a person resolves a call in doubt. Does not drive the run.
 
         Args:
             run_id: The run.
 
             seq: The number of the call's `ToolInvoked`.
 
-            resolution: What became of it.
+            resolution: What happened to the call.
 
-            actor: Who says so.
+            actor: Who resolves it.
 
-            reason: Why.
+            reason: Why; it is recorded.
 
         Raises:
             NotFoundError: There is no such run.
@@ -246,7 +345,8 @@ class Host(Executor):
         if seq not in doubts:
             known = ", ".join(map(str, doubts)) or "none"
             raise UsageError(
-                f"event {seq} of run {run_id} is no call in doubt; those are: {known}",
+                f"event {seq} of run {run_id} is not a call in doubt; calls in doubt: "
+                f"{known}",
                 fix="name one of them; caxton runs show lists the calls",
             )
         invoked = doubts[seq].invoked
@@ -263,21 +363,175 @@ class Host(Executor):
             stream_of(run_id), *events, after=recording.history[-1].seq
         )
 
+    async def _started(
+        self, scope: RunScope, request: RunRequest, tools: ToolClient
+    ) -> Assignment:
+        """Gather what a new run is given."""
+        run_id = scope.run_id
+        known = tuple(self.servers)
+        limits = request.limits.of(request.module)
+        prepared = await self.sandbox.prepare(request.module, limits, request.entry)
+        wanted = request.grant.servers(known)
+        named = [server for server, _ in request.names.values()]
+        offered = await tools.offered(
+            [name for name in known if name in {*wanted, *named}]
+        )
+        catalogue = catalogue_for(
+            request.grant,
+            request.names,
+            offered.offers,
+            offered.options,
+            offered.accepted,
+        )
+        found = merged(
+            request.context,
+            await tools.resources([name for name in known if name in wanted], scope),
+            longest=request.limits.input,
+        )
+        context = with_prompt(request, found.context, run_id)
+        request = replace(request, limits=limits, context=context)
+        resources = self.redact.value(found.record)
+        setting = self._setting(prepared, offered, resources)
+        started = started_as(request, setting, catalogue, self.redact)
+        definitions = {
+            offer.definition_sha256: offer.definition
+            for offer in catalogue.visible.values()
+        }
+        manifest = read_manifest(request.module)
+        return Assignment(
+            run_id=run_id,
+            agent=request.agent,
+            actor=request.actor,
+            execution=start_of(run_id, started, manifest, request.trace),
+            prepared=prepared,
+            guest=guest_for(request.agent, started, definitions, 0),
+            grant=request.grant,
+            routes=reaching(catalogue.routes, started.unlisted, offered),
+            schemas=catalogue.schemas,
+            journal=Journal(),
+            events=(started,),
+            blobs={prepared.sha256: request.module, **definitions, **found.blobs},
+        )
+
+    async def _resumed(
+        self,
+        recording: Recording,
+        tools: ToolClient,
+        actor: dict[str, JSON],
+        grant: Grant,
+        reason: str,
+    ) -> Assignment:
+        """Gather what a resumed run is given."""
+        started, limits = recording.started, recording.limits
+        late = _check_waiting(recording, self.clock.now())
+        if error := recording.journal().not_kept:
+            raise error
+        module = await self.store.reader.blob(started.module_sha256)
+        prepared = await self.sandbox.prepare(module, limits, started.entry)
+        guest = await recording.guest(started.agent, self.store.reader)
+        offered = await self._offered_again(tools, started)
+        resumed = RunResumed(
+            actor=actor,
+            host=self.stream,
+            epoch=recording.epoch + 1,
+            reason=reason,
+            grants_sha256=grants_digest(grant),
+        )
+        return Assignment(
+            run_id=recording.run_id,
+            agent=started.agent,
+            actor=actor,
+            execution=resume_of(recording),
+            prepared=prepared,
+            guest=guest,
+            grant=Grant.from_payload(started.grants),
+            routes=reaching(
+                pinned(started.catalogue, offered), started.unlisted, offered
+            ),
+            schemas=schemas_of(guest),
+            journal=recording.journal(
+                compare_fuel=prepared.engine == started.engine, today=grant
+            ),
+            events=(*late, resumed),
+            after=recording.history[-1].seq,
+            driven_s=recording.driven,
+            served=resolved_calls(recording.own),
+        )
+
+    async def _forked(
+        self, run_id: str, parent: Recording, request: ForkRequest, tools: ToolClient
+    ) -> Assignment:
+        """Gather what a fork of *parent* is given."""
+        point = forking_point(
+            parent.history, request.seq, edit=request.edited is not None
+        )
+        if error := parent.until(point.last.seq).journal().not_kept:
+            raise NotKeptError(
+                str(error),
+                call=error.call,
+                fix="fork before it, or say with --set-result what it answered",
+            )
+        before = parent.started
+        module = request.module or await self.store.reader.blob(before.module_sha256)
+        prepared = await self.sandbox.prepare(module, parent.limits, before.entry)
+        offered = await self._offered_again(tools, before)
+        setting = self._setting(prepared, offered)
+        started, *edited = forked_as(request, setting, before, point)
+        fork = parent.forked(run_id, started, point.last.seq)
+        guest = await fork.guest(before.agent, self.store.reader)
+        return Assignment(
+            run_id=run_id,
+            agent=before.agent,
+            actor=request.actor,
+            execution=fork_of(run_id, before.agent, prepared.sha256, parent.own[0]),
+            prepared=prepared,
+            guest=guest,
+            grant=request.grant,
+            routes=reaching(
+                pinned(before.catalogue, offered), before.unlisted, offered
+            ),
+            schemas=schemas_of(guest),
+            journal=fork.journal(compare_fuel=True),
+            events=(started, *edited),
+            blobs={prepared.sha256: module},
+        )
+
+    async def _offered_again(self, tools: ToolClient, started: RunStarted) -> Offered:
+        """Return what the servers of a recorded run offer now."""
+        named = {r.server for r in routes_from_payload(started.catalogue).values()}
+        named.update(map(str, started.unlisted))
+        return await tools.offered([name for name in self.servers if name in named])
+
+    def _setting(
+        self,
+        prepared: Prepared,
+        offered: Offered,
+        resources: dict[str, JSON] | None = None,
+    ) -> Setting:
+        return Setting(
+            prepared=prepared,
+            servers=offered.servers,
+            host=self.stream,
+            seed=self.entropy(32),
+            resources=resources,
+            unlisted=offered.unlisted,
+        )
+
     @contextmanager
     def _keeping(self, run_id: str) -> Generator[None]:
-        """Keep the private variables of a run from others, as long as it lasts."""
+        """Forget the private variables of a run when it is over."""
         try:
             yield
         finally:
             self.redact.let_go(f"run/{run_id}")
 
     async def _unended(self, run_id: str) -> Recording:
-        recording = await Recording.load(run_id, self.store)
+        recording = await Recording.load(run_id, self.store.reader)
         recording.check_unended()
         return recording
 
     def _scope(self, scope: RunScope, private: Mapping[str, JSON]) -> RunScope:
-        """Return *scope* with variables that nobody else gets to see while it lasts."""
+        """Return *scope* with private variables, which are redacted while it lasts."""
         if private:
             said = [text for value in private.values() for text in texts(value)]
             self.redact.hold(f"run/{scope.run_id}", said)
@@ -288,3 +542,29 @@ class Host(Executor):
 
 def _scope(run_id: str, started: RunStarted) -> RunScope:
     return RunScope(run_id=run_id, agent=started.agent, context=started.context)
+
+
+def _check_waiting(recording: Recording, now: int) -> Sequence[ApprovalDecided]:
+    """
+    Refuse to resume a run that would only wait again.
+
+    Returns:
+        What records that the time to approve a call is over.
+    """
+    if not isinstance(recording.latest.event, RunSuspended):
+        return ()
+    run_id, asked = recording.run_id, recording.latest.event.call
+    journal = recording.journal()
+    for doubt in journal.in_doubt:
+        call = doubt.invoked.call
+        if call == asked and not doubt.resolved:
+            raise Suspend(
+                doubt.invoked.call,
+                f"run {run_id} waits for a decision about call {call} "
+                f"(event {doubt.seq})",
+                fix=f"caxton runs resolve {run_id} {doubt.seq} --retry",
+            )
+    late = lapsed(journal.waiting, now)
+    if len(late) < len(journal.waiting):
+        raise still_waiting(run_id, journal.waiting, now)
+    return late

@@ -1,4 +1,4 @@
-"""The stream of a host process, which outlives a log that fails for a while."""
+"""The stream of a host process, which is kept while the store fails."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..core.log.events import Event
 from ..errors import NotFoundError, StoreError
 from ..ports import EventLog
 
-#: Seconds between two tries to write again.
+#: Seconds between two attempts to write again.
 PAUSE = 1.0
 
 logger = logging.getLogger("caxton_host")
 
 
 class Logs(Protocol):
-    """A store, as far as the stream of a host is concerned."""
+    """The part of a store that the stream of a host needs."""
 
     def create(self, stream: str) -> EventLog:
         """Return the log of a stream that has no events yet."""
@@ -35,14 +35,15 @@ class Logs(Protocol):
 
 class HostLog:
     """
-    Keeps the events of a host until they are durable, and stores them in their order.
+    Keeps the events of a host until they are durable, and stores them in order.
 
-    A run whose log fails ends here, and goes on elsewhere; a host has but this one.
+    A run whose log fails can go on at another host; a host has only this stream, so its
+    events are kept in memory and written again.
 
     Args:
         store: Where they are stored.
 
-        stream: That of the host, which nobody has written to yet.
+        stream: The stream of the host, which has no events yet.
     """
 
     def __init__(self, store: Logs, stream: str) -> None:
@@ -64,7 +65,7 @@ class HostLog:
                 self._again = asyncio.create_task(self._try_again())
 
     async def aclose(self) -> None:
-        """Wait for what is queued, and try no more."""
+        """Wait for what is queued, and stop writing."""
         if self._again is not None:
             self._again.cancel()
             await asyncio.wait([self._again])

@@ -1,7 +1,7 @@
 """
-What the log of a run says, read back: enough to execute the run once more.
+The recording of a run: its log, read back, as far as an execution needs it.
 
-Replay and resume begin here, so a guest is given the same in both (law 5).
+Replay, resume and fork begin here, so a guest is given the same in all (law 5).
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from ..core.log.events import (
     RunStarted,
     RunSuspended,
 )
-from ..core.log.runs import ENDS, GOING_ON, RESTORED
+from ..core.log.runs import ENDS, GOING_ON, RESTORED, RunRow, RunSummary, summarise
 from ..core.names import run_of, stream_of
 from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from ..lib import codec, json_schema
 from ..ports import Guest, Streams
 
-#: What comes while no host drives the run: before it, the run did not age.
+#: Events that are recorded while no host drives the run. The time before them does
+#: not count towards the limit ``wall``.
 _FROM_OUTSIDE = (RunResumed, ApprovalDecided, CallResolved)
 
 
@@ -72,32 +73,50 @@ class Recording:
 
             LogBrokenError: Its log lacks what an execution needs.
         """
-        chain = await _chain(run_id, store)
-        inherited: list[Recorded] = []
-        calls: list[int] = []
-        for parent, child in pairwise(chain):
-            inherited, count = prefix([*inherited, *parent.events], child.forked_at)
-            calls.append(count)
-        for recorded in (*inherited, *chain[-1].events):
+        first, *heirs = await _chain(run_id, store)
+        recording = cls._of(first)
+        for heir in heirs:
+            fork = recording.forked(heir.run_id, heir.started, heir.forked_at)
+            recording = replace(
+                fork, history=[*fork.history, *heir.events], own=heir.events
+            )
+        for recorded in recording.history:
             if recorded.event is None:
                 raise _erased(recorded)
-        own, started = chain[-1].events, chain[-1].started
+        return recording
+
+    @classmethod
+    def _of(cls, stream: _Stream) -> Recording:
         return cls(
+            run_id=stream.run_id,
+            history=stream.events,
+            own=stream.events,
+            started=stream.started,
+            limits=Limits.from_payload(stream.started.limits),
+        )
+
+    def forked(self, run_id: str, started: RunStarted, seq: int) -> Recording:
+        """
+        Return a fork of the run, as it is before it has events of its own.
+
+        Args:
+            run_id: The id of the fork.
+
+            started: The event that it begins with.
+
+            seq: The last event of this run that it inherits.
+        """
+        inherited, calls = prefix(self.history, seq)
+        own = [e for e in inherited if e.stream == stream_of(self.run_id)]
+        parent = Inherited(
+            run_id=self.run_id, started=self.started, events=own, calls=calls
+        )
+        return Recording(
             run_id=run_id,
-            history=[*inherited, *own],
-            own=own,
+            history=inherited,
+            own=(),
             started=started,
-            lineage=[
-                Inherited(
-                    run_id=parent.run_id,
-                    started=parent.started,
-                    events=[
-                        e for e in inherited if e.stream == stream_of(parent.run_id)
-                    ],
-                    calls=count,
-                )
-                for parent, count in zip(chain, calls, strict=False)
-            ],
+            lineage=(*self.lineage, parent),
             limits=Limits.from_payload(started.limits),
         )
 
@@ -118,7 +137,7 @@ class Recording:
 
     @property
     def is_restored(self) -> bool:
-        """Whether it waits for a person since its log was restored from a copy."""
+        """Whether it waits for a person because its log is a restored copy."""
         last = self.latest.event
         return isinstance(last, RunSuspended) and last.reason == RESTORED
 
@@ -143,11 +162,11 @@ class Recording:
         Return if the run may be forked.
 
         Raises:
-            UsageError: It is the fork of too many others.
+            UsageError: It has too many ancestors.
         """
         if len(self.lineage) >= MAX_LINEAGE:
             raise UsageError(
-                f"run {self.run_id} comes from {MAX_LINEAGE} others already",
+                f"run {self.run_id} has {MAX_LINEAGE} ancestors, which is the most",
                 fix="fork one of those",
             )
 
@@ -158,7 +177,7 @@ class Recording:
 
     @property
     def driven(self) -> float:
-        """Seconds in which a host drove the run. A suspended run does not age."""
+        """Seconds for which hosts drove the run, without those of a suspension."""
         total = sum(
             after.recorded_at - before.recorded_at
             for before, after in pairwise(self.own)
@@ -181,7 +200,7 @@ class Recording:
 
             today: As there.
 
-            lines: With the log lines. Another module may write others.
+            lines: Include the log lines, which another module may write otherwise.
         """
         journal = Journal(
             compare_fuel=compare_fuel, today=today, matches=json_schema.fits
@@ -197,7 +216,7 @@ class Recording:
 
     async def guest(self, domain: str, store: Streams) -> Guest:
         """
-        Return what the guest is given once more.
+        Return what the guest is given again.
 
         Raises:
             NotFoundError: A definition that it saw was not kept.
@@ -222,7 +241,7 @@ class Recording:
 
     def until(self, seq: int) -> Recording:
         """
-        Return the same, as it was when event *seq* was the last.
+        Return the recording as it was when event *seq* was the last.
 
         Raises:
             UsageError: There is no such event.
@@ -301,12 +320,12 @@ def _erased(recorded: Recorded) -> NotKeptError:
 
 async def lacking(run_id: str, store: Streams) -> NotKeptError | None:
     """
-    Return why a run cannot be executed again to its end, if the log was not to keep it.
+    Return why a run cannot be executed again to its end, if answers were not kept.
 
     Raises:
         NotFoundError: There is no such run.
 
-        LogBrokenError: Its log lacks what was to be kept.
+        LogBrokenError: Its log lacks what had to be kept.
     """
     try:
         return (await Recording.load(run_id, store)).journal().not_kept
@@ -346,3 +365,53 @@ def guest_for(
         seed=bytes.fromhex(started.seed),
         now=at,
     )
+
+
+#: The state of a run whose events are not what was written.
+BROKEN = "broken"
+
+
+async def summary_of(store: Streams, row: RunRow) -> RunSummary:
+    """Return the summary of a run. Its state is "broken" if its log is damaged."""
+    try:
+        run = summarise(row.run_id, await events_of(store, row.run_id))
+    except LogBrokenError as exc:
+        return RunSummary(
+            run_id=row.run_id,
+            agent=row.agent,
+            state=BROKEN,
+            error={"kind": "log", "message": str(exc)},
+            started_at=row.started_at,
+        )
+    # The row is the only place that names the agent of an erased run.
+    run.agent = row.agent
+    return run
+
+
+async def events_of(store: Streams, run_id: str) -> list[Recorded]:
+    """
+    Return the events of a run that *store* lists.
+
+    Raises:
+        LogBrokenError: No event exists, or one lacks its payload.
+    """
+    stream = stream_of(run_id)
+    history = await store.read(stream)
+    if not history:
+        raise LogBrokenError(f"{stream} is listed, and its events are gone")
+    _refuse_gaps(history)
+    return history
+
+
+def _refuse_gaps(history: Sequence[Recorded]) -> None:
+    """
+    Check that all payloads of a stream exist, or none: an erasure removes all.
+
+    Raises:
+        LogBrokenError: Only some exist.
+    """
+    if 0 < sum(recorded.event is None for recorded in history) < len(history):
+        raise LogBrokenError(
+            f"a payload of {history[0].stream} is missing, and was not erased",
+            fix="caxton audit verify",
+        )

@@ -1,8 +1,8 @@
 """
-Replay: execute a recorded run again, and touch nothing (law 6).
+Replay: execute a recorded run again, without any effect (law 6).
 
-The same door and the same gateway as of a live run, over a full journal. The log
-it is given takes nothing, the tool client calls nothing, and no other is at hand.
+The guest calls and the gateway are those of a live run, over a full journal. The log
+refuses new events, and the tool client refuses calls.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..core.calls import JSON, Completed
 from ..core.grants.approvals import Unapproved
 from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import Offered, routes_from_payload
-from ..core.log.changes import first_difference
+from ..core.log.diff import first_difference
 from ..core.log.events import (
     Event,
     LogWritten,
@@ -23,8 +23,8 @@ from ..core.log.events import (
     RunFailed,
     ToolInvoked,
     ToolRetried,
+    to_payload,
 )
-from ..core.log.payloads import to_payload
 from ..core.text.redact import Redactor
 from ..core.tools.contexts import ServerResource
 from ..errors import (
@@ -36,7 +36,9 @@ from ..errors import (
     ToolError,
 )
 from ..gateway.gateway import Gateway
-from ..gateway.guest_calls import RunDoor
+from ..gateway.guest_calls import GuestCalls
+from ..gateway.judge import Judge
+from ..gateway.recorder import Recorder
 from ..ports import (
     Answer,
     Guest,
@@ -49,31 +51,31 @@ from ..ports import (
     Telemetry,
     ToolRequest,
 )
-from .driver import end_of
-from .execution_info import recorded_calls, replay_of
+from .executor import end_of, recorded_calls, replay_of
 from .recording import Recording
 
-#: Awaited at each call before the guest gets what the log answers, with its number and
-#: that of the log lines so far.
+#: Awaited at each call before the guest gets the answer, with the number of the call
+#: and the number of log lines so far.
 Pause: TypeAlias = Callable[[int, int], Awaitable[None]]
 
-#: How the message begins of an end that every engine comes to in the same place.
+#: How the messages of ends begin that every engine reaches in the same place.
 _COUNTED = ("host_calls", "total_calls", "recorded", "result", "output")
-#: The same, of one that only the recorded engine does.
+#: How the messages of ends begin that only the recorded engine reaches there.
 _BY_ENGINE = ("fuel", "memory", "stack overflow")
-_FOREVER = 1e9
+#: Seconds: no replay ends because of a clock.
+_FOREVER_S = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """
-    How a replay is to be.
+    Options of a replay.
 
     Attributes:
         until: Stop after that event.
 
-        against: Execute this module instead. Its fuel and its log lines may be
-            others; its calls, its end and its output may not.
+        against: Execute this module instead. Its fuel and its log lines may differ;
+            its calls, its end and its output may not.
 
         pause: Awaited at each call; it may raise `Halt`.
     """
@@ -89,20 +91,20 @@ _WHOLE = Options()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
     """
-    What a replay found.
+    The result of a replay.
 
     Attributes:
         calls: How many calls the log holds, as far as it was followed.
 
         divergence: The first difference, or ``None``.
 
-        until: The event after which it was stopped, or ``None``: it was not.
+        until: The event after which it was stopped; ``None`` if it was not.
 
-        state: Of the run, as far as it was read. One that is ``running`` has no
+        state: The state of the run, as far as it was read. A ``running`` one has no
             end to compare.
 
-        not_kept: The call where the replay had to end: the log keeps a digest of its
-            answer. Up to there the agent did what the log holds.
+        not_kept: Names the call where the replay had to end, because the log keeps
+            only a digest of its answer. Up to there the agent did what the log holds.
     """
 
     run_id: str
@@ -114,7 +116,7 @@ class Replayed:
 
     @property
     def verdict(self) -> Literal["identical", "diverged", "incomplete"]:
-        """Whether the agent did what the log holds, as far as that can be told."""
+        """Whether the agent did what the log holds, as far as it was compared."""
         if self.not_kept:
             return "incomplete"
         return "diverged" if self.divergence else "identical"
@@ -134,22 +136,26 @@ class Replayed:
 
 
 class Halt(Exception):  # noqa: N818 -- a wish, not a fault
-    """Raised by a pause: the replay is to go no further."""
+    """Raised by a pause to end the replay."""
 
 
 class _EndReached(Exception):  # noqa: N818 -- how a replay of a clock's end ends
-    """The last recorded event is behind us, and a clock ended the run there."""
+    """Raised after the last recorded event of a run that a clock ended there."""
 
 
 @dataclass(frozen=True, slots=True)
 class _FullLog:
     """
-    An event log that takes nothing: what would be new is the divergence.
+    An event log that refuses events: the first new one is the divergence.
 
     Attributes:
-        deaf: Log lines are none.
+        deaf: Ignore log lines, which another module may write otherwise.
 
-        asked: The calls that people were asked about, and that were not made.
+        asked: The calls that wait for an approval, and were not made.
+
+        recorded_at: Nothing is recorded.
+
+        head: Nothing is durable.
     """
 
     deaf: bool = False
@@ -158,7 +164,7 @@ class _FullLog:
     head: tuple[int, bytes] = (0, b"")
 
     def holds(self) -> bool:
-        """Return true: nothing is sent, so no lease is needed."""
+        """Return true: no lease is needed where nothing is sent."""
         return True
 
     def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
@@ -234,7 +240,7 @@ async def replay(
 
         telemetry: Watches it.
 
-        options: How far, and what.
+        options: See `Options`.
 
     Raises:
         NotFoundError: There is no such run.
@@ -257,23 +263,25 @@ async def replay(
         await recording.guest(f"replay/{started.agent}", store),
         limits=replace(
             limits,
-            compute=_FOREVER,
+            compute=_FOREVER_S,
             fuel=limits.fuel if exact else limits.fuel * 2,  # it may charge more
         ),
     )
     same = against is None
     journal = recording.journal(compare_fuel=exact and same, lines=same)
     gateway = Gateway(
-        run_id=run_id,
-        grant=Grant(),
-        routes=routes_from_payload(started.catalogue),
-        journal=journal,
-        log=_FullLog(deaf=not same, asked=journal.asked),
+        judge=Judge(
+            run_id=run_id,
+            grant=Grant(),
+            routes=routes_from_payload(started.catalogue),
+            journal=journal,
+            now=lambda: recording.latest.recorded_at,
+        ),
+        recorder=Recorder(_FullLog(deaf=not same, asked=journal.asked), journal),
         tools=_NoTools(),
-        now=lambda: recording.latest.recorded_at,
     )
     with telemetry.run(replay_of(recording, prepared.sha256)) as span:
-        door = RunDoor(
+        door = GuestCalls(
             gateway=gateway,
             limits=guest.limits,
             span=span,
@@ -309,14 +317,14 @@ async def replay(
 
 
 def _behind(recording: Recording, calls: int) -> int:
-    """Return the last of the run's own events that is of its first *calls* calls."""
+    """Return the number of the last own event of the first *calls* calls."""
     seqs = [e.seq for e in recording.own if 0 < getattr(e.event, "call", 0) <= calls]
     return max(seqs, default=1)
 
 
 def _is_open(recording: Recording, *, exact: bool) -> bool:
     """
-    Return whether the run ended where a replay cannot be expected to.
+    Return whether the run ended where a replay need not end.
 
     A clock, a person, a crash or, unless the engine is *exact*ly the recorded
     one, the engine made it end there.
@@ -339,15 +347,21 @@ def _is_open(recording: Recording, *, exact: bool) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Follower:
     """
-    The door of a guest that follows a recording.
+    The host functions of a guest that follows a recording.
 
     Attributes:
-        is_open: The log has no end that the guest would come to by itself: it is
-            stopped behind the last that is recorded.
+        recording: What is followed.
+
+        door: The host functions of a run, over the full journal.
+
+        pause: See `Options`.
+
+        is_open: The guest does not reach the recorded end by itself: it is stopped
+            after the last recorded event.
     """
 
     recording: Recording
-    door: RunDoor
+    door: GuestCalls
     pause: Pause | None
     is_open: bool
 
@@ -355,7 +369,7 @@ class _Follower:
         self, sandbox: Sandbox, prepared: Prepared, guest: Guest
     ) -> Divergence | None:
         """Execute the guest, and return the first divergence."""
-        journal = self.door.gateway.journal
+        journal = self.door.gateway.recorder.journal
         try:
             self._stop()
             ending = await sandbox.run(prepared, guest, self)
@@ -373,11 +387,11 @@ class _Follower:
         )
 
     async def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
-        """Answer from the log, and wait for a word of whoever looks on."""
+        """Answer from the log, after the pause."""
         return await self._asked(self.door.call(name, params, fuel))
 
     async def call_many(self, batch: bytes, fuel: int) -> Answer:
-        """Do the same for each call of a batch."""
+        """Answer a batch from the log, after the pause of each call."""
         return await self._asked(self.door.call_many(batch, fuel))
 
     async def _asked(self, asked: Awaitable[Answer]) -> Answer:
@@ -395,7 +409,7 @@ class _Follower:
         self._stop()
 
     def _at_end(self) -> bool:
-        journal = self.door.gateway.journal
+        journal = self.door.gateway.recorder.journal
         return self.door.calls >= journal.reached and self.door.lines >= journal.logged
 
     def _stop(self) -> None:

@@ -1,27 +1,25 @@
 """
-Answers of tools that only read, kept for a while where the operator wants that.
+Cache of the answers of read-only tools, where the configuration enables it.
 
-What is decided, counted and recorded of a call comes before: here nothing is left but
-to send it. An answer is for the same agent with the same grants, that sends the same
-bytes to the same definition. It is held in memory, for one configuration: a reload
-begins anew, and so does a server whose tools have changed. Nothing is fetched unasked.
+A call is judged, counted and recorded before it reaches the cache. An answer is valid
+for the same agent with the same grants, the same parameters byte by byte, and the same
+definition. The cache is in memory, for one configuration: a reload and a change of the
+server's tools clear it. Nothing is fetched in advance.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ..core.calls import JSON, Completed
-from ..core.grants.tool_catalog import Offered
 from ..core.text.redact import Redactor
-from ..core.tools.contexts import ServerResource
+from ..gateway.tool_layers import ToolLayer
 from ..lib.codec import canonical, sha256
-from ..ports import RunScope, ToolClient, ToolRequest, ToolService
+from ..ports import ToolClient, ToolRequest
 
 _ENTRIES = 1_000
 _BYTES = 16 * 1024 * 1024
@@ -37,16 +35,16 @@ class _Key(NamedTuple):
 @dataclass(slots=True, eq=False, kw_only=True)
 class Answers:
     """
-    Answers that are kept, the one that was used least recently first.
+    A cache of answers, in the order of their last use.
 
     Attributes:
-        ttls: For how many seconds, by server and tool; others are not kept.
+        ttls: Seconds to live, by server and tool; answers of other tools are not kept.
 
-        redact: Takes out of an answer what has become a secret since.
+        redact: Removes secrets that became known since.
 
-        entries: How many there are at most.
+        entries: The largest number of answers.
 
-        bytes: How large all are at most, as they came.
+        bytes: The largest size of all answers, as received.
     """
 
     ttls: Mapping[tuple[str, str], float]
@@ -58,11 +56,12 @@ class Answers:
         default_factory=OrderedDict["_Key", tuple[float, Completed]], init=False
     )
     _size: int = field(default=0, init=False)
+    # Calls to `forget`, so that an answer that was requested before is not kept.
     _changes: int = field(default=0, init=False)
 
     async def get(self, tools: ToolClient, request: ToolRequest) -> Completed:
         """
-        Return the answer to *request*: one that is kept, or else what *tools* say.
+        Return the answer to *request*, from the cache or from *tools*.
 
         Raises:
             ToolError: See `ToolClient`.
@@ -86,7 +85,7 @@ class Answers:
         return done
 
     def forget(self, server: str) -> None:
-        """Forget the answers of a server, those that are still to come as well."""
+        """Drop the answers of a server, including those of calls under way."""
         self._changes += 1
         for key in [key for key in self._kept if key.server == server]:
             self._drop(key)
@@ -122,36 +121,12 @@ class Answers:
         self._size -= self._kept.pop(key)[1].bytes
 
 
-@dataclass(frozen=True, slots=True)
-class _Tools:
-    """The tools of one run, some of whose answers are kept."""
+@dataclass(eq=False)
+class Cached(ToolLayer):
+    """Tools with a cache of answers."""
 
-    tools: ToolClient
     answers: Answers
 
-    async def offered(self, servers: Collection[str]) -> Offered:
-        """Return what the servers offer."""
-        return await self.tools.offered(servers)
-
-    async def resources(
-        self, servers: Collection[str], scope: RunScope
-    ) -> Sequence[ServerResource]:
-        """Read the resources of *servers*."""
-        return await self.tools.resources(servers, scope)
-
     async def call_tool(self, request: ToolRequest) -> Completed:
-        """Return a kept answer, or send *request*."""
+        """Return a cached answer, or send *request*."""
         return await self.answers.get(self.tools, request)
-
-
-@dataclass(frozen=True, slots=True)
-class Cached(_Tools):
-    """Tools some of whose answers are kept for a while."""
-
-    tools: ToolService
-
-    @contextlib.asynccontextmanager
-    async def open(self, scope: RunScope) -> AsyncGenerator[ToolClient]:
-        """Return the tools of one run, with the answers that all of them keep."""
-        async with self.tools.open(scope) as tools:
-            yield _Tools(tools, self.answers)

@@ -1,7 +1,7 @@
 """
-What a run is to be, and the events that its log begins with.
+Requests for runs and forks, and the events that their logs begin with.
 
-Everything that the guest is given is in them, and nothing else is given to it.
+These events hold everything that the guest is given.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from ..core.grants.forks import Point
 from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import Catalogue, shown
 from ..core.limits import Limits
-from ..core.log.events import Event, RunStarted
-from ..core.log.payloads import settled
+from ..core.log.events import Event, RunStarted, settled
 from ..core.text.redact import Redactor
 from ..core.tools.contexts import BUILT_IN, prompted
 from ..errors import BadBytes, UsageError
 from ..lib import codec
 from ..ports import Prepared
-from .manifests import check_input
+from .modules import check_input
 
 _log = logging.getLogger("caxton_host")
 
@@ -31,10 +30,10 @@ _log = logging.getLogger("caxton_host")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """
-    What a run is to be.
+    A request for a run.
 
     Attributes:
-        agent: Its name, also its trust domain.
+        agent: The name of the agent, also its trust domain.
 
         module: The bytes of the module.
 
@@ -42,14 +41,14 @@ class RunRequest:
 
         actor: Who asks: ``{kind, id, authenticated}``.
 
-        trigger: What began it; see `RunScope`.
+        trigger: What started it; see `RunScope`.
 
-        prompt: A text that becomes its variable ``prompt``, filled in.
+        prompt: A template that becomes its variable ``prompt``, filled in.
 
-        private: Variables that only servers get to see, never the agent or the log.
+        private: Variables for servers only, never for the agent or the log.
 
-        trace: The W3C trace context of who asks: ``traceparent`` and, where there is
-            one, ``tracestate``. Nothing else of it is taken.
+        trace: The W3C trace context of the caller: ``traceparent`` and, if given,
+            ``tracestate``. Other keys are ignored.
     """
 
     agent: str
@@ -72,22 +71,22 @@ class RunRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkRequest:
     """
-    What a fork is to be.
+    A request for a fork.
 
     Attributes:
-        run_id: The run that it leaves.
+        run_id: The parent: the run that is forked.
 
-        seq: Behind which event of that.
+        seq: The last event of the parent that the fork inherits.
 
         actor: Who asks: ``{kind, id, authenticated}``.
 
-        grant: What it may do. The grants of its parent count no longer.
+        grant: What the fork may do, instead of the grants of the parent.
 
-        module: What it runs, or ``None``: the module of its parent.
+        module: The module that it runs, or ``None`` for that of the parent.
 
-        edited: Instead of what the call of that event answered.
+        edited: Replaces the answer of the call of that event.
 
-        private: Variables that only servers get to see, once more.
+        private: Variables for servers only, never for the agent or the log.
     """
 
     run_id: str
@@ -102,18 +101,18 @@ class ForkRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """
-    What a host adds to what was asked for.
+    What the host adds to a request.
 
     Attributes:
-        prepared: The module.
+        prepared: The compiled module.
 
         servers: What is known of the servers behind the tools.
 
         host: The stream of the host.
 
-        seed: 32 random bytes. A fork draws from them behind the point of the fork.
+        seed: 32 random bytes. A fork uses them from its first own call on.
 
-        resources: What was read for the context, or ``None``.
+        resources: The resources that were read for the context, or ``None``.
 
         unlisted: Servers that could not list their tools.
     """
@@ -148,12 +147,12 @@ def with_prompt(
 
 def check_request(request: RunRequest, redact: Redactor) -> None:
     """
-    Judge the input of a run. Do this before a server is started for it.
+    Check the input of a run. Call this before a server is started for it.
 
     Args:
-        request: What was asked for.
+        request: The request.
 
-        redact: Takes secrets out of the input: the agent gets what is left.
+        redact: Removes secrets from the input, which the agent does not get.
 
     Raises:
         UsageError: The input cannot be recorded, is too large, or does not match the
@@ -179,13 +178,13 @@ def started_as(
     Return the event that a new run begins with.
 
     Args:
-        request: What was asked for.
+        request: The request.
 
-        setting: Where it is to run.
+        setting: What the host adds.
 
-        catalogue: The names it has for tools.
+        catalogue: The names that the run has for tools.
 
-        redact: Takes secrets out of input and context.
+        redact: Removes secrets from input and context.
     """
     return RunStarted(
         agent=request.agent,
@@ -210,18 +209,18 @@ def started_as(
 
 def forked_as(
     request: ForkRequest, setting: Setting, before: RunStarted, point: Point
-) -> list[Event]:
+) -> tuple[RunStarted, *tuple[Event, ...]]:
     """
     Return the events that a fork begins with.
 
     Args:
-        request: What was asked for.
+        request: The request.
 
-        setting: Where it is to run.
+        setting: What the host adds.
 
-        before: How its parent began.
+        before: The first event of the parent.
 
-        point: Where it leaves that.
+        point: Where the parent is forked.
     """
     started = replace(
         before,
@@ -243,10 +242,10 @@ def forked_as(
     )
     invoked = point.edited
     if invoked is None or request.edited is None:
-        return [started]
+        return (started,)
     terms = Terms.of_call(invoked, Grant.from_payload(before.grants), request.grant)
     given = shown(before.catalogue, invoked.name, terms.conceal(request.edited))
-    return [started, settled(invoked.call, given)]
+    return started, settled(invoked.call, given)
 
 
 def grants_digest(grant: Grant) -> str:

@@ -1,25 +1,24 @@
 """
-A tool is what was accepted: at first sight, or by a person.
+Pins each tool to the definition that was accepted, at first use or by a person.
 
-A server may describe a tool otherwise one day, to have agents do something else with
-it. Runs that go on have the definition of their start. Runs that begin then do not see
-the tool, until a person has looked at what changed; unless the operator trusts the
-server to change its tools.
+A server may change the description of a tool to change what agents do. Runs under way
+keep the definition of their start. New runs do not see a changed tool until a person
+accepts the change, unless the operator trusts the server to change its tools.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from ..core.calls import JSON, Completed
+from ..core.calls import JSON
 from ..core.grants.tool_catalog import Offer, Offered
 from ..core.log.events import Event, ToolsChanged
-from ..core.tools.contexts import ServerResource
-from ..ports import Definitions, RunScope, ToolClient, ToolRequest, ToolSource
+from ..gateway.tool_layers import ToolLayer
+from ..ports import Definitions, RunScope, ToolClient, ToolSource
 
 _log = logging.getLogger("caxton_host")
 
@@ -29,36 +28,38 @@ Target: TypeAlias = tuple[str, str]
 @dataclass(slots=True, kw_only=True)
 class Accepting:
     """
-    A source of tools that are what was accepted.
+    A source of accepted tools.
 
     Attributes:
-        source: Of whatever servers offer.
+        source: The tools as servers offer them.
 
-        definitions: What was accepted. It is asked about what is not known yet, and
-            about what differs: a person may have accepted it meanwhile.
+        definitions: The store of accepted definitions. Unknown and different ones are
+            looked up each time, because a person may have accepted them meanwhile.
 
-        actor: In whose name a tool is accepted at first sight.
+        actor: Who accepts a tool at first use.
 
-        on_event: Is told of tools that have changed, once of each change.
+        on_event: Called once for each change.
     """
 
     source: ToolSource
     definitions: Definitions
     actor: dict[str, JSON]
     on_event: Callable[[Event], None]
+    # Digests of accepted definitions.
     _known: dict[Target, str] = field(default_factory=dict[Target, str], init=False)
+    # Changes that were reported.
     _told: set[tuple[Target, str]] = field(
         default_factory=set[tuple[Target, str]], init=False
     )
 
     @asynccontextmanager
     async def open(self, scope: RunScope) -> AsyncGenerator[ToolClient]:
-        """Return the tools of one run, of which only the accepted ones are offered."""
+        """Return the tools of one run, which offer only accepted definitions."""
         async with self.source.open(scope) as tools:
             yield _Accepted(tools, self)
 
     async def judged(self, offered: Offered, servers: Collection[str]) -> Offered:
-        """Return *offered* of *servers* without what is not accepted."""
+        """Return *offered* of *servers* without the tools that are not accepted."""
         if others := self._others(offered.offers):
             named = {offer.server for offer in others}
             self._known |= await self.definitions.accepted(named)
@@ -78,7 +79,7 @@ class Accepting:
         )
 
     def _others(self, offers: Iterable[Offer]) -> list[Offer]:
-        """Return those of *offers* that are not known to be what was accepted."""
+        """Return those of *offers* that differ from what is known to be accepted."""
         return [
             offer
             for offer in offers
@@ -93,7 +94,7 @@ class Accepting:
             if offers:
                 known = {_target(offer): offer.definition for offer in offers}
                 await self.definitions.accept(known, self.actor, anew=anew)
-        # Another host may have been the first to see one of them.
+        # Another host may have accepted one of them first.
         named = {offer.server for offer in (*new, *trusted)}
         self._known |= await self.definitions.accepted(named) if named else {}
         for server in {offer.server for offer in others}:
@@ -108,32 +109,21 @@ class Accepting:
                 _log.warning("%s", unaccepted(server, tool))
 
 
-@dataclass(frozen=True, slots=True)
-class _Accepted:
+@dataclass(eq=False)
+class _Accepted(ToolLayer):
     """The tools of one run. See `Accepting`."""
 
-    tools: ToolClient
     accepting: Accepting
 
     async def offered(self, servers: Collection[str]) -> Offered:
-        """Return what of the tools of *servers* is accepted."""
+        """Return the accepted tools of *servers*."""
         return await self.accepting.judged(await self.tools.offered(servers), servers)
-
-    async def resources(
-        self, servers: Collection[str], scope: RunScope
-    ) -> Sequence[ServerResource]:
-        """Read the resources of *servers*."""
-        return await self.tools.resources(servers, scope)
-
-    async def call_tool(self, request: ToolRequest) -> Completed:
-        """Send *request*: the definition in it is one that was accepted."""
-        return await self.tools.call_tool(request)
 
 
 def unaccepted(server: str, tool: str) -> str:
-    """Return what to say of a tool that is another one than was accepted."""
+    """Return the warning about a tool that has changed since it was accepted."""
     return (
-        f"MCP: {server}/{tool} is not the tool that was accepted; runs that begin "
+        f"MCP: {server}/{tool} has changed since it was accepted; runs that start "
         f"now do not see it. To fix: caxton tool accept {server}/{tool}"
     )
 

@@ -339,7 +339,7 @@ class ModuleParser:
     def _types(self, reader: Reader) -> None:
         for _ in range(reader.items("types", MAX_TYPES)):
             if reader.byte() != 0x60:  # noqa: PLR2004 -- a function type
-                reader.fail("a type that is no function's")
+                reader.fail("a type that is not of a function")
             self.types.append((_values(reader), _values(reader)))
 
     def _imports(self, reader: Reader) -> None:

@@ -52,7 +52,7 @@ def mismatch(engine: wasmtime.Engine, component: c.Component, entry: str) -> str
                 )
     run = type_.exports(engine).get(entry)
     if run is None or _shown(run.ty) != ENTRY_TYPE:
-        return f'the entry point "{entry}" is no function {ENTRY_TYPE}'
+        return f'the entry point "{entry}" is not a function {ENTRY_TYPE}'
     return ""
 
 

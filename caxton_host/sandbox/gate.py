@@ -123,7 +123,7 @@ def _check_import(wanted: Import) -> None:
     shown = f'"{wanted.module[:_SHOWN]}" "{wanted.name[:_SHOWN]}"'
     if wanted.module != NAMESPACE:
         raise ModuleRefused(
-            f"the module imports the {wanted.kind} {shown}, which no agent may",
+            f"the module imports the {wanted.kind} {shown}; no agent may import it",
             fix=_remedy(wanted),
         )
     expected = HOST_FUNCTIONS.get(wanted.name)

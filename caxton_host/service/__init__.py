@@ -1,1 +1,1 @@
-"""Runs that go on in the background of a host that serves."""
+"""The service of a host: runs for principals, in the background."""

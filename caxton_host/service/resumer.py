@@ -1,11 +1,11 @@
 """
-Has runs go on that no host drives, when what they wait for has come.
+Resumes runs that no host drives, once they no longer have to wait.
 
-    this host comes up      -> a look at all of them
-    a word, said here       -> `Service.decided`
-    a word, said elsewhere  -> a request to this host
-    nobody in time          -> the earliest such time
-    another host has stopped, or died -> a look at all of them, now and then
+    this host starts                  -> all such runs are checked
+    a decision at this host           -> `Service.decided`
+    a decision elsewhere              -> a request to this host
+    the time to decide is over        -> a timer for the earliest such time
+    another host has stopped, or died -> all such runs are checked periodically
 """
 
 from __future__ import annotations
@@ -15,51 +15,57 @@ import contextlib
 import logging
 from dataclasses import dataclass, field
 
-from ..core.log.runs import Request
+from ..core.log.requests import Request
 from ..errors import BusyError, CaxtonError, StoreError, UsageError
 from ..runs.recording import Recording
 from .run_service import Service
 
 logger = logging.getLogger("caxton_host")
 
-#: Seconds between two looks at all of them, and how many suspended ones there may be.
-_EVERY = 60.0
-_MOST = 10_000
+#: Seconds between two checks of all runs, and how many suspended runs one check reads.
+_EVERY_S = 60.0
+_MAX_RUNS = 10_000
 
-#: Runs that are looked at side by side.
+#: Runs that are checked concurrently.
 _AT_ONCE = 16
 
-_SECOND = 1_000_000
+_SECOND_US = 1_000_000
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Waker:
+class Resumer:
     """
-    Looks after the runs of a service that are suspended, or whose host is gone.
+    Resumes the runs of a service that are suspended, or whose host is gone.
 
     Attributes:
-        every: Seconds between two looks at all of them.
+        service: Drives the runs.
+
+        every: Seconds between two checks of all runs.
     """
 
     service: Service
-    every: float = _EVERY
+    every: float = _EVERY_S
+    # Runs to check at the next opportunity.
     _fresh: set[str] = field(default_factory=set[str], init=False)
+    # Runs that wait for a decision, and when the time for it is over (microseconds).
     _due: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    # The epoch in which each run was checked last: it is not checked twice in one.
     _seen: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    # Set when there is a run to check.
     _some: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def look(self, run_id: str) -> None:
-        """Look at a run soon: something was said of it, or it was suspended."""
+        """Check a run soon: it was suspended, or somebody decided about it."""
         self._fresh.add(run_id)
         self._some.set()
 
     async def asked(self, request: Request) -> str:
-        """Do what a request asks for: look at the run that it names."""
+        """Carry out a request: check the run that it names."""
         self.look(request.subject or "")
         return "looks at it"
 
     async def watch(self) -> None:
-        """Take over the runs that no host drives, and go on for ever."""
+        """Resume runs that no host drives, until cancelled."""
         loop = asyncio.get_running_loop()
         await self.take_over()
         next_look = loop.time() + self.every
@@ -71,26 +77,26 @@ class Waker:
             await self._look_at_some()
 
     async def take_over(self) -> None:
-        """Have the runs go on that no host drives, but those that wait."""
+        """Resume the runs that no host drives and that do not have to wait."""
         await self._find_all()
         await self._look_at_some("host_started")
 
     async def _pause(self, longest: float) -> None:
         now = self.service.host.clock.now()
         soonest = min(self._due.values(), default=None)
-        left = longest if soonest is None else (soonest - now) / _SECOND
+        left = longest if soonest is None else (soonest - now) / _SECOND_US
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(min(left, longest), 0.0)):
                 await self._some.wait()
 
     async def _find_all(self) -> None:
         try:
-            rows = await self.service.store.runs(_MOST, state="suspended")
-            rows += await self.service.store.idle()
+            rows = await self.service.store.reader.runs(_MAX_RUNS, state="suspended")
+            rows += await self.service.store.leases.idle()
         except StoreError as exc:
             logger.warning("runs that wait cannot be read: %s", exc)
             return
-        # Who was driven anew since, waits for something else.
+        # A run that was driven again since waits for something else.
         self._fresh |= {
             row.run_id
             for row in rows
@@ -115,19 +121,19 @@ class Waker:
     async def _look_at(self, run_id: str, reason: str | None) -> None:
         self._due.pop(run_id, None)
         try:
-            recording = await Recording.load(run_id, self.service.store)
+            recording = await Recording.load(run_id, self.service.store.reader)
             if recording.end is None and not recording.is_restored:
                 await self._go_on(recording, reason)
         except BusyError:
-            pass  # Another was faster.
+            pass  # Another host was faster.
         except UsageError as exc:
             logger.warning("run %s does not go on: %s", run_id, exc)
         except CaxtonError as exc:
             logger.warning("run %s does not go on: %s", run_id, exc)
-            self._seen.pop(run_id, None)  # It is tried again with the next look.
+            self._seen.pop(run_id, None)  # It is checked again with the next check.
 
     async def _go_on(self, recording: Recording, reason: str | None) -> None:
-        """Have a run go on, or note until when people may say a word."""
+        """Resume a run, or note when the time to decide is over."""
         now = self.service.host.clock.now()
         suspended = recording.state == "suspended"
         waiting = recording.journal().waiting if suspended else []
@@ -136,5 +142,5 @@ class Waker:
             why = "decided" if suspended else "host_lost"
             agent = recording.started.agent
             await self.service.go_on(recording.run_id, agent, reason or why)
-        elif all(ends):  # Or else one waits for ever.
+        elif all(ends):  # Without an end, one waits for a decision.
             self._due[recording.run_id] = max(ends)

@@ -1,41 +1,98 @@
 """
-A host that serves: runs that others ask for, in the background, each for its principal.
+The runs of a host that serves, each in the background and for its principal.
 
     submit -> ticket -> turn -> Host.start -> ... -> recorded end
-    drain  -> nobody is let in -> runs end, or are suspended for the next host
+    drain  -> no more tickets -> runs end, or are suspended for the next host
 
-Whoever asks is let do what its scopes say, with the agents that are its own. A run that
-it may not see does not exist for it.
+The scopes of a principal say what it may do, with which agents. A run that it may not
+see is reported as not found.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..config import Agent, Config, private_variables, run_variables
+from ..config import Agent, Config
+from ..config.model import private_variables, run_variables
 from ..core.calls import JSON, Completed
 from ..core.grants.approvals import Verdict
 from ..core.grants.principals import Principal, Scope
 from ..core.log.events import RunCancelled
-from ..core.log.in_doubt import Resolution
+from ..core.log.requests import Resolution
 from ..core.log.runs import RunRow
 from ..core.names import nearest
 from ..errors import BusyError, ForbiddenError, NotFoundError, Suspend, UsageError
+from ..lib import codec
 from ..lib.json_schema import input_check
 from ..ports import ServingStore
 from ..runs.admission import Line, Ticket
 from ..runs.approvals import Word, say
 from ..runs.cancellation import cancel_idle
 from ..runs.host import Host
-from ..runs.module_library import Card, Library
+from ..runs.modules import Card, Library
 from ..runs.recording import Recording
 from ..runs.run_request import ForkRequest, RunRequest
 from .run_tasks import Background, Driving, Watchers
-from .submission import Submission
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """
+    A request of a principal for a run.
+
+    Attributes:
+        agent: The name of the agent.
+
+        input: The input of the run.
+
+        variables: The variables of the run; see ``[context]``.
+
+        key: An idempotency key: a request with the same key is the same run.
+
+        trigger: What started it: ``api`` or ``mcp``.
+
+        trace: The W3C trace context of the caller; see `RunRequest`.
+
+        ahead: The caller waits for the end, and need not wait until the start is
+            durable.
+    """
+
+    agent: str
+    input: JSON = None
+    variables: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
+    key: str | None = None
+    trigger: str = "api"
+    trace: Mapping[str, str] = field(default_factory=dict[str, str])
+    ahead: bool = False
+
+    @property
+    def slot(self) -> str:
+        """The digest of the key, which is stored instead of the key."""
+        return codec.sha256(self._key)
+
+    @property
+    def digest(self) -> str:
+        """
+        The digest of the request, keyed with its idempotency key.
+
+        The key is not stored, so nobody can guess the request from the digest.
+        """
+        asked: dict[str, JSON] = {
+            "agent": self.agent,
+            "input": self.input,
+            "vars": {**self.variables},
+        }
+        return hmac.digest(self._key, codec.canonical(asked), "sha256").hex()
+
+    @property
+    def _key(self) -> bytes:
+        return (self.key or "").encode()
+
 
 logger = logging.getLogger("caxton_host")
 
@@ -43,7 +100,7 @@ _HOST: Mapping[str, JSON] = {"kind": "service", "id": "host", "authenticated": F
 
 
 def _ignore(_run: str) -> None:
-    """Do nothing with a run."""
+    """Ignore a run."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,9 +117,11 @@ class Service:
 
         background: Where they are driven.
 
-        watchers: Who is told of calls while they last; `Host.watch` tells it.
+        watchers: Callbacks for the progress of calls, which `Host.watch` calls.
 
-        decided: Called with a run that somebody had a word on.
+        library: The modules of agents.
+
+        decided: Called with the id of a run that somebody decided about.
     """
 
     host: Host
@@ -75,7 +134,7 @@ class Service:
 
     @property
     def line(self) -> Line:
-        """Who is let in, and when."""
+        """The queue for running places."""
         return self.background.line
 
     # -- agents ----------------------------------------------------------------
@@ -96,7 +155,7 @@ class Service:
         Return an agent that *who* may start.
 
         Raises:
-            NotFoundError: There is none of that name for it.
+            NotFoundError: There is no such agent, or *who* may not start it.
         """
         known = self.config().agents
         if name in known and who.may("run", name):
@@ -119,14 +178,14 @@ class Service:
         it does not begin.
 
         Args:
-            who: Asks for it, and is recorded as the one who did.
+            who: The principal, which is recorded as the actor.
 
             wanted: What is to run.
 
-            ticket: Its place in the line, if it was taken before.
+            ticket: Its place in the queue, if it was taken before.
 
         Raises:
-            NotFoundError: There is no such agent for it.
+            NotFoundError: There is no such agent, or *who* may not start it.
 
             UsageError: The input, a variable or the module is refused, or the key was
                 used for something else.
@@ -141,7 +200,7 @@ class Service:
         request = self._request(who, agent, wanted)
         run_id = self.host.new_id()
         if wanted.key is not None:
-            digest, known = await self.store.submitted(
+            digest, known = await self.store.submissions.register(
                 who.key, wanted.slot, wanted.digest, run_id
             )
             if digest != wanted.digest:
@@ -165,7 +224,7 @@ class Service:
         while True:
             if await self.background.begun(run_id):
                 return True
-            if await self.store.row(run_id) is not None:
+            if await self.store.reader.row(run_id) is not None:
                 return True
             if not self.background.drives(run_id):
                 return False
@@ -200,12 +259,12 @@ class Service:
         Return a run that *who* may see.
 
         Raises:
-            NotFoundError: There is none for it.
+            NotFoundError: There is no such run, or *who* may not see it.
         """
-        row = await self.store.row(run_id)
+        row = await self.store.reader.row(run_id)
         if row is None:
             await self.host.under_way.recorded(run_id)
-            row = await self.store.row(run_id)
+            row = await self.store.reader.row(run_id)
         if row is None or not who.sees(row.agent, json.loads(row.actor)):
             raise NotFoundError(f"no run {run_id}", fix="ask for the list of runs")
         return row
@@ -215,21 +274,21 @@ class Service:
         Return what a run did that *who* may see.
 
         Raises:
-            NotFoundError: There is none for it.
+            NotFoundError: There is no such run, or *who* may not see it.
 
             NotKeptError: It was erased.
         """
         await self.row(who, run_id)
-        return await Recording.load(run_id, self.store)
+        return await Recording.load(run_id, self.store.reader)
 
-    # -- what is done to runs --------------------------------------------------
+    # -- actions on runs --------------------------------------------------------
 
     async def cancel(self, who: Principal, run_id: str, reason: str) -> str:
         """
-        End a run, and return the state that it came to.
+        End a run, and return its final state.
 
         Raises:
-            NotFoundError, ForbiddenError: It is not to be ended by *who*.
+            NotFoundError, ForbiddenError: *who* may not end it.
 
             UsageError: It has ended.
 
@@ -238,8 +297,10 @@ class Service:
         await self._own(who, run_id)
         end = RunCancelled(actor=who.actor, reason=self.host.redact.text(reason))
         if await self.host.under_way.stop(run_id, end) is None:
-            if await self.store.owner(run_id):
-                await self.store.request(run_id, "cancel", who.actor, end.reason)
+            if await self.store.leases.owner(run_id):
+                await self.store.requests.ask_run(
+                    run_id, "cancel", who.actor, end.reason
+                )
                 raise BusyError(
                     f"another host drives run {run_id}, and is asked to cancel it",
                     fix="look at the run again in a moment",
@@ -259,21 +320,21 @@ class Service:
         Let a run go on in the background; return once it does.
 
         Args:
-            who: Asks for it, and is recorded as the one who did.
+            who: The principal, which is recorded as the actor.
 
             run_id: The run.
 
-            ticket: Its place in the line, if it was taken before.
+            ticket: Its place in the queue, if it was taken before.
 
-            restored: *who* may decide, and wants it to go on although its log is a
-                copy.
+            restored: Resume it although its log is a restored copy; *who* needs the
+                scope to decide.
 
         Raises:
-            NotFoundError, ForbiddenError: It is not to be resumed by *who*.
+            NotFoundError, ForbiddenError: *who* may not resume it.
 
             UsageError: It has ended, or its agent is not configured any more.
 
-            RestoredError: Its log is a copy, and *restored* is not said.
+            RestoredError: Its log is a restored copy, and *restored* is false.
 
             Suspend: It waits for a person.
 
@@ -301,8 +362,8 @@ class Service:
         Start a run that begins with what another did, up to event *seq*.
 
         Raises:
-            NotFoundError, ForbiddenError: It is not to be forked by *who*, or not with
-                an answer that no tool gave.
+            NotFoundError, ForbiddenError: *who* may not fork it, or not with an
+                edited answer.
 
             UsageError: It cannot be forked there.
 
@@ -310,7 +371,7 @@ class Service:
         """
         row = await self._own(who, run_id)
         if edited is not None:
-            # It stands for what a tool said.
+            # The edited answer replaces that of a tool.
             await self._allowed(who, "decide", run_id)
         agent = self.agent(who, row.agent)
         new = self.host.new_id()
@@ -338,10 +399,10 @@ class Service:
         reason: str,
     ) -> None:
         """
-        Record what *who* says of a call in doubt.
+        Record how *who* resolves a call in doubt.
 
         Raises:
-            NotFoundError, ForbiddenError: That is not for *who* to say.
+            NotFoundError, ForbiddenError: *who* may not decide.
 
             UsageError: The run has ended, or that call is not in doubt.
 
@@ -366,19 +427,19 @@ class Service:
         reason: str,
     ) -> None:
         """
-        Record what *who* says of a call that waits for an approval.
+        Record the decision of *who* about a call that waits for an approval.
 
-        The role is one of its own that the rule asks for.
+        The recorded role is one of its roles that the rule names.
 
         Raises:
-            NotFoundError, ForbiddenError: That is not for *who* to say.
+            NotFoundError, ForbiddenError: *who* may not decide.
 
             UsageError: The run has ended, or no such call waits.
 
             BusyError: A host drives the run.
         """
         await self._allowed(who, "decide", run_id)
-        recording = await Recording.load(run_id, self.store)
+        recording = await Recording.load(run_id, self.store.reader)
         wanted = {
             str(role)
             for asked in recording.journal().waiting
@@ -389,7 +450,7 @@ class Service:
         if wanted and not roles:
             raise ForbiddenError(
                 f"this is to be decided by: {', '.join(sorted(wanted))}",
-                fix="ask somebody in that role",
+                fix="ask a person who has that role",
             )
         word = Word(
             verdict=verdict,
@@ -401,11 +462,11 @@ class Service:
         self.decided(run_id)
 
     async def _own(self, who: Principal, run_id: str) -> RunRow:
-        """Return a run that *who* may do something with, as one that it started."""
+        """Return a run that *who* started, or may administer."""
         row = await self.row(who, run_id)
         if who.owns(json.loads(row.actor)) or who.may("admin", row.agent):
             return row
-        raise _forbidden("somebody else started this run")
+        raise _forbidden("another principal started this run")
 
     async def _allowed(self, who: Principal, scope: Scope, run_id: str) -> RunRow:
         row = await self.row(who, run_id)
@@ -417,17 +478,17 @@ class Service:
 
     async def go_on(self, run_id: str, agent: str, reason: str) -> None:
         """
-        Go on with a run that no host drives; return once it does.
+        Resume a run that no host drives; return once it is driven.
 
         Args:
-            run_id: The run. One that waits for a person goes on waiting.
+            run_id: The run. One that waits for a person is left alone.
 
-            agent: What runs.
+            agent: The name of its agent.
 
-            reason: Recorded with it.
+            reason: Why; it is recorded.
 
         Raises:
-            CaxtonError: It cannot go on now.
+            CaxtonError: It cannot be resumed now.
         """
         driving = self._resuming(run_id, agent, {**_HOST}, reason)
         with contextlib.suppress(Suspend):

@@ -1,8 +1,8 @@
 """
-Runs in the background: each has a place, is watched, and ends or is let go of.
+Background tasks that drive runs.
 
-Who asks for a run waits until its start is durable; then it is on its own. When the
-host stops, runs get some time to end; those that take longer are suspended.
+The caller waits until the start of a run is durable; the task goes on. When the host
+stops, runs get some time to end; those that take longer are suspended.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ logger = logging.getLogger("caxton_host")
 
 Watcher: TypeAlias = Callable[[ToolProgress], None]
 
-#: Drives a run; calls what it is given once the start of the run is durable.
+#: Drives a run; calls its argument once the start of the run is durable.
 Driving: TypeAlias = Callable[[Callable[[str], None]], Awaitable[object]]
 
 
-#: Runs that go on in one turn of the event loop.
+#: Runs that continue in one turn of the event loop, so that requests are not delayed.
 _AT_ONCE = 16
 
 
 def _ignore(_run: str) -> None:
-    """Do nothing with a run."""
+    """Ignore a run."""
 
 
 class Watchers:
-    """Who is told of the calls of a run while they last, by run."""
+    """Callbacks for the progress of calls, by run."""
 
     def __init__(self) -> None:
         self._of: dict[str, list[Watcher]] = {}
 
     def tell(self, run_id: str, event: ToolProgress) -> None:
-        """Tell whoever watches a run."""
+        """Call the callbacks of a run."""
         for watcher in self._of.get(run_id, ()):
             watcher(event)
 
     def add(self, run_id: str, watcher: Watcher) -> Callable[[], None]:
-        """Tell *watcher* from now on; call what is returned to end that."""
+        """Add a callback, and return the function that removes it."""
         watchers = self._of.setdefault(run_id, [])
         watchers.append(watcher)
 
@@ -67,9 +67,11 @@ class _Job:
     Attributes:
         started: Done when its start is durable, or when it has failed to start.
 
-        over: Set when it is no longer driven here.
+        task: Drives it.
 
-        end: How it ended, or was suspended, as that is recorded.
+        end: The event that ended or suspended it, once that is recorded.
+
+        over: Set when it is no longer driven here.
     """
 
     run_id: str
@@ -94,14 +96,14 @@ class _Job:
 @dataclass(slots=True, kw_only=True)
 class Background:
     """
-    Drives runs.
+    Drives runs in background tasks.
 
     Attributes:
-        line: Who is let in, and when.
+        line: Bounds the runs, and queues them.
 
         under_way: The runs of the host.
 
-        suspended: Called with each that is suspended.
+        suspended: Called with the id of each run that is suspended.
     """
 
     line: Line
@@ -128,7 +130,7 @@ class Background:
         Args:
             run_id: The run.
 
-            ticket: Its place, which it gives back.
+            ticket: Its place, which is returned when it is over.
 
             driving: Drives it.
 
@@ -172,7 +174,7 @@ class Background:
         """
         while job := self._jobs.get(run_id):
             await asyncio.wait([job.started])
-            # Or else whoever asked for it hung up before.
+            # Cancelled: the caller hung up before it began.
             if not job.started.cancelled():
                 job.started.result()
                 return True
@@ -180,10 +182,10 @@ class Background:
 
     async def over(self, run_id: str) -> Event | None:
         """
-        Return once a run is not driven here: it has ended, or is suspended.
+        Wait until a run is not driven here: it has ended, or is suspended.
 
         Returns:
-            What is recorded of that, if it was driven here until now.
+            The event that says so, if it was driven here until now.
         """
         job = self._jobs.get(run_id)
         if job is None:
@@ -193,10 +195,10 @@ class Background:
 
     async def drain(self, seconds: float) -> int:
         """
-        Let nobody in any more, and have what is under way end.
+        Stop accepting runs, and wait until those under way end.
 
-        Runs that take longer are suspended, for the next host to take over: their
-        calls that are under way are in doubt then.
+        Runs that take longer are suspended for the next host: their calls that are
+        under way are in doubt then.
 
         Args:
             seconds: How long they may take.

@@ -1,6 +1,1 @@
-"""
-Event logs: SQL and in memory.
-
-`sql.SqlStore` keeps streams in a database, `memory.MemoryStore` forgets them with
-the process. Only the first opens a database.
-"""
+"""Event stores: `sql.SqlStore` in a database, `memory.MemoryStore` in memory."""

@@ -1,8 +1,8 @@
 """
-Where checkpoints go that whoever can write the database cannot change.
+Anchors: places outside the database that checkpoints are sent to.
 
-Each holds all before it, so only the newest is sent. No run waits for it: what fails is
-tried again, later each time, and told once.
+Each checkpoint covers all before it, so only the newest is sent. No run waits for it. A
+failure is logged once, and the send is repeated, later each time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _GRACE = 2.0
 
 
 class FileAnchor:
-    """A file that only grows. Put it on another machine's disk, or a medium of once."""
+    """An append-only file, best on another machine or on write-once media."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -58,7 +58,7 @@ class FileAnchor:
 
 
 class HttpAnchor:
-    """An address that takes a checkpoint in the body of a POST, and keeps it."""
+    """A URL that stores the checkpoint in the body of a POST."""
 
     def __init__(self, url: str, proxy: str | None) -> None:
         self._url = url
@@ -69,7 +69,7 @@ class HttpAnchor:
         Post *note*.
 
         Raises:
-            ToolError: It was not taken.
+            ToolError: It was not accepted.
         """
         answer = await self._client.request(
             "POST",
@@ -78,7 +78,7 @@ class HttpAnchor:
             max_bytes=_MAX_ANSWER,
             headers={"content-type": "text/plain; charset=utf-8"},
             content=note.text().encode(),
-            allow_private=True,  # the operator's own word
+            allow_private=True,  # configured by the operator
         )
         if answer.status // 100 != 2:  # noqa: PLR2004 -- success
             raise ToolError("protocol", "yes", f"it answered {answer.status}")
@@ -91,7 +91,7 @@ class HttpAnchor:
 def anchor(
     target: str, on_failure: Callable[[], None], *, proxy: str | None = None
 ) -> Anchor:
-    """Return the anchor that a configuration names."""
+    """Return the anchor for a configured target."""
     if target.startswith(_FILE):
         return Anchor(FileAnchor(Path(target.removeprefix(_FILE))), on_failure)
     return Anchor(HttpAnchor(target, proxy), on_failure)
@@ -99,14 +99,14 @@ def anchor(
 
 class Anchor:
     """
-    Sends the newest checkpoint, until it was taken or a newer one is there.
+    Sends the newest checkpoint until it is accepted, or a newer one exists.
 
     Args:
-        place: Where to.
+        place: The file or URL.
 
-        on_failure: Called after each try that failed.
+        on_failure: Called after each failed attempt.
 
-        pause: Seconds before the second try; the third waits twice as long.
+        pause: Seconds before the second attempt; doubled before each further one.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Anchor:
         self._task: asyncio.Task[None] | None = None
 
     def tell(self, note: Note) -> None:
-        """Have *note* sent, in the place of those that were not sent yet."""
+        """Send *note* instead of those that were not sent yet."""
         self._newest = note
         self._idle.clear()
         self._changed.set()
@@ -141,7 +141,7 @@ class Anchor:
         exc: BaseException | None,
         tb: TracebackType | None,
     ) -> None:
-        """Give what is left a moment, and end."""
+        """Wait a moment for the last send, and end."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), _GRACE)
         if self._task is not None:

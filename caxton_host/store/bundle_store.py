@@ -1,8 +1,7 @@
 """
 Bundles: read under bounds, checked against pinned keys, and used as a store.
 
-A bundle that somebody else made is bytes until `check_bundle` says that it is intact.
-What its events hold is interpreted only then.
+A bundle of another machine is not interpreted until `check_bundle` has found it intact.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import IO, NoReturn, cast
 
 from ..core.calls import JSON
-from ..core.log.audit import Chains, Fault, Signer, Verdict
 from ..core.log.bundle import (
     MAX_HEADER,
     MAX_LINE,
@@ -25,10 +23,17 @@ from ..core.log.bundle import (
     Sealed,
     parse_bundle,
 )
-from ..core.log.chain import envelope, event_hash, payload_digest
+from ..core.log.chain import (
+    Chains,
+    Fault,
+    Signer,
+    Verdict,
+    envelope,
+    event_hash,
+    payload_digest,
+)
 from ..core.log.checkpoint import Note, parse_note
-from ..core.log.events import Event, Recorded, RunErased, RunStarted
-from ..core.log.payloads import from_payload
+from ..core.log.events import Event, Recorded, RunErased, RunStarted, from_payload
 from ..core.log.tree import inclusion, is_consistent
 from ..core.names import RUN
 from ..errors import BadBytes, NotFoundError, StoreError, UsageError
@@ -68,13 +73,13 @@ def check_bundle(
     bundle: Bundle, trusted: Collection[bytes], outside: Sequence[Note] = ()
 ) -> Verdict:
     """
-    Return what is wrong with a bundle, and who signed it.
+    Verify a bundle, and return its faults and its signer.
 
     Args:
-        bundle: What was read.
+        bundle: As `read_bundle` returns it.
 
-        trusted: Public keys that are known from elsewhere. What the bundle says of
-            its own is believed by nobody.
+        trusted: Public keys that are known from elsewhere. The key in the bundle is not
+            trusted.
 
         outside: Checkpoints that were kept elsewhere.
     """
@@ -110,7 +115,7 @@ class _Check:
         self.faults: list[Fault] = []
 
     def fault(self, kind: str, message: str, part: Part | None = None) -> None:
-        """Note what is wrong."""
+        """Add a fault."""
         stream, seq = (part.stream, part.events) if part else (None, None)
         self.faults.append(Fault(kind=kind, message=message, stream=stream, seq=seq))
 
@@ -135,7 +140,7 @@ class _Check:
             self.fault("rewritten", _rewritten(old))
 
     def outside(self, other: Note, note: Note, trusted: Collection[bytes]) -> None:
-        """Compare with a checkpoint that was kept elsewhere, as far as one can."""
+        """Compare with a checkpoint that was kept elsewhere, as far as possible."""
         size = other.checkpoint.size
         if judge(other, trusted) != "trusted":
             self.fault(
@@ -175,7 +180,7 @@ class _Check:
             )
 
     def erasures(self, note: Note | None) -> None:
-        """Check that what is missing is of a stream with an erasure in the log."""
+        """Check that missing payloads are of a stream with an erasure in the log."""
         chains, known = self.chains, dict[str, int]()
         for part, event in zip(
             self.bundle.header.parts, self.bundle.erasures, strict=True
@@ -209,9 +214,9 @@ class _Check:
 
     def lineage(self) -> None:
         """
-        Check that each stream goes on where the one before it was left.
+        Check that each stream was forked from the one before it.
 
-        The first look into a payload: all else is found true by now.
+        This is the first time that a payload is read: everything else was verified.
         """
         before: tuple[Part, Sealed] | None = None
         for part, events in zip(
@@ -246,7 +251,7 @@ def _payload(data: bytes, otherwise: Mapping[str, JSON]) -> Mapping[str, JSON]:
 
 
 def _holds(note: Note, after: int, place: Erasure, event: Sealed) -> bool:
-    """Return whether the log has *event* there, as it is, behind the leaf *after*."""
+    """Return whether the log has *event* at that place, behind the leaf *after*."""
     try:
         head = envelope(place.stream, event.seq, *_envelope(event))
         digest = payload_digest(event.salt or b"", event.payload or b"")
@@ -299,7 +304,7 @@ def _rewritten(old: Note) -> str:
 
 
 class BundleStore:
-    """The run of a checked bundle, and those it was forked from. See `ports.Store`."""
+    """The run of a verified bundle, with its ancestors, as a store that is read."""
 
     def __init__(self, bundle: Bundle) -> None:
         self._streams: Mapping[str, tuple[Part, Sequence[Sealed]]] = {

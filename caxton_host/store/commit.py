@@ -1,7 +1,7 @@
 """
-One transaction for everything that waits.
+One transaction for all groups that wait.
 
-Whatever one stream does wrong is its own loss: a batch that fails is taken apart,
+A failure of one stream does not affect the others: a batch that fails is taken apart,
 and each of its groups is tried alone.
 """
 
@@ -10,25 +10,30 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
+import sqlalchemy as sa
+
 from ..core.log.chain import GENESIS
+from ..core.log.checkpoint import Note
 from ..core.log.events import RunStarted
 from ..core.log.runs import ENDS, RunRow
 from ..core.names import run_of
-from ..errors import CaxtonError, StoreError
+from ..errors import CaxtonError, LogSetBackError, StoreError
 from ..ports import Refused, Reservation
 from .drafts import Change, Draft, change, started
 from .ledger import Books, Ledger, Page, settle
+from .schema import checkpoints, events
 
 Outcome: TypeAlias = Refused | StoreError | None
 Row: TypeAlias = tuple[object, ...]
 
 #: What `dataclasses.astuple` gives, without copies.
 _fields_of: Callable[[RunRow], Row] = attrgetter(*(one.name for one in fields(RunRow)))
+_Find: TypeAlias = Callable[[sa.Select[Any]], Sized]
 
 
 class LockedError(Exception):
@@ -38,16 +43,16 @@ class LockedError(Exception):
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Line:
     """
-    A stream, as its writer sees it.
+    The state of a stream in its writer.
 
     Attributes:
         head: Number and hash of its last committed event.
 
-        outstanding: How many groups are not settled yet.
+        outstanding: Groups that are not settled yet.
 
-        places: Its calls may have places of budgets: they are free when it ends.
+        places: Whether its calls may have places of budgets, to be freed at its end.
 
-        error: Why it takes no more.
+        error: Why it takes no more events.
     """
 
     stream: str
@@ -58,7 +63,7 @@ class Line:
 
 
 class Driver(Protocol):
-    """A cursor of sqlite3 or a connection of psycopg, as far as they are alike."""
+    """What a cursor of sqlite3 and a connection of psycopg have in common."""
 
     def execute(self, query: Any, params: Sequence[Any], /) -> Any:  # noqa: ANN401 -- a cursor of either
         """Execute a statement, and return a cursor."""
@@ -66,7 +71,7 @@ class Driver(Protocol):
 
 
 def ask(driver: Driver, statement: str, *params: object) -> Any:  # noqa: ANN401 -- a cursor
-    """Execute a statement of both databases, with a ``?`` for each parameter."""
+    """Execute a statement for either database, with a ``?`` for each parameter."""
     if not isinstance(driver, sqlite3.Cursor):
         statement = statement.replace("?", "%s")
     return driver.execute(statement, params)
@@ -75,20 +80,20 @@ def ask(driver: Driver, statement: str, *params: object) -> Any:  # noqa: ANN401
 @dataclass(slots=True, eq=False)
 class Group:
     """
-    What is committed together, or not at all.
+    Events and blobs that are committed together, or not at all.
 
     Attributes:
-        seal: The log is to be signed with it.
+        seal: Whether to sign the log in the same transaction.
 
-        queued_at: When it came, on the loop's clock.
+        queued_at: Seconds, by the clock of the event loop.
 
-        future: Done when it is settled, if anyone waits.
+        future: Done when the group is settled, if a caller waits.
 
         settled: Whether it has an outcome.
 
-        guard: Looks, in the transaction, whether this may happen, and raises if not.
+        guard: Called in the transaction; raises if it must not be made.
 
-        waived: It is stored even if there is no room for what it reserves.
+        waived: Whether it is stored even if a reservation is refused.
     """
 
     line: Line
@@ -114,7 +119,7 @@ class Committer(Protocol):
     Owns the connection that writes. One call at a time, from any thread.
 
     Attributes:
-        inline: Whether the event loop may wait for a commit: it takes no network.
+        inline: Whether the event loop may wait for a commit, since no network is used.
 
         commits: How many transactions it has made.
     """
@@ -124,12 +129,12 @@ class Committer(Protocol):
 
     def commit(self, groups: Sequence[Group], *, wait: bool = True) -> list[Outcome]:
         """
-        Store *groups*, in order, and return what became of each.
+        Store *groups*, in order, and return the outcome of each.
 
         Args:
-            groups: Those of one stream in the order in which they came.
+            groups: Those of one stream in the order of their arrival.
 
-            wait: For another process that writes.
+            wait: Whether to wait for another process that writes.
 
         Raises:
             LockedError: Another process writes, and *wait* is false.
@@ -146,18 +151,18 @@ class Batch:
     The rows of one transaction.
 
     Attributes:
-        heads: Where each of its streams ends then.
+        heads: The new head of each of its streams.
 
-        events: In the order of the columns of `schema.events`, without position:
-            the database gives it.
+        events: In the order of the columns of `schema.events`, without position,
+            which the database assigns.
 
-        payloads: Salt, payload; as many.
+        payloads: Salt and payload of each event.
 
-        started: Runs that begin, in the state that they have at its end.
+        started: Runs that begin, in their state at the end of the batch.
 
-        states: What becomes of others by run id.
+        states: Changes of other runs, by run id.
 
-        ledger: What becomes of budgets.
+        ledger: Changes of budgets.
     """
 
     def __init__(self, books: Books | None = None) -> None:
@@ -171,7 +176,7 @@ class Batch:
         self._newest: dict[str, int] = {}
 
     def admit(self, group: Group) -> Refused | None:
-        """Add *group*, unless a budget cannot bear it."""
+        """Add *group*, unless a reservation is refused."""
         if group.reserve:
             group.line.places |= any(item.call is not None for item in group.reserve)
             refused = self.ledger.reserve(group.reserve, group.line.stream)
@@ -244,9 +249,58 @@ class Batch:
         return [(stream,) for stream in sorted(self.ledger.ended)]
 
     def done(self) -> None:
-        """Note that it is durable."""
+        """Move the heads of the streams: the batch is durable."""
         for line, head in self.heads.items():
             line.head = head
+
+
+@dataclass(slots=True)
+class CommittedMark:
+    """
+    What this process committed or saw last on its server.
+
+    A server that was set back, by a restore or by a replica that lacked the end, has
+    the same name and address. So each new connection is checked for what was committed
+    last.
+
+    Attributes:
+        event: Stream, number and hash.
+
+        note: The newest checkpoint, of any signer.
+    """
+
+    event: tuple[str, int, bytes] | None = None
+    note: Note | None = None
+
+    def check(self, find: _Find) -> None:
+        """
+        Return if the server still has both.
+
+        Args:
+            find: Returns the rows of a query.
+
+        Raises:
+            LogSetBackError: It lacks one of them.
+        """
+        if self.event:
+            stream, seq, hash_ = self.event
+            known = events.c.stream == stream, events.c.seq == seq
+            query = sa.select(events.c.seq).where(*known, events.c.hash == hash_)
+            if not find(query):
+                raise _set_back()
+        if self.note:
+            size, text = self.note.checkpoint.size, self.note.text().encode()
+            same = checkpoints.c.size == size, checkpoints.c.note == text
+            if not find(sa.select(checkpoints.c.id).where(*same)):
+                raise _set_back()
+
+
+def _set_back() -> LogSetBackError:
+    return LogSetBackError(
+        "the database lacks events that this host has committed: it was restored "
+        "from a copy, or a replica took over that lacked them",
+        fix="stop the hosts, then: caxton db accept-copy",
+    )
 
 
 class Transactions(ABC, Committer):
@@ -260,8 +314,8 @@ class Transactions(ABC, Committer):
             return self._transaction(groups, wait=wait)
         except LockedError:
             raise
-        except Exception as exc:  # noqa: BLE001 -- whatever it is, it is a stream's own
-            # What keeps all from writing is not waited for again, stream by stream.
+        except Exception as exc:  # noqa: BLE001 -- any failure belongs to a stream
+            # An obstacle for all streams is not waited for again, stream by stream.
             if len(groups) == 1 or self._is_shared(exc):
                 failure = self._failure(exc)
                 return [failure] * len(groups)
@@ -298,10 +352,10 @@ class Transactions(ABC, Committer):
         """Store *groups* together, or raise and leave nothing behind."""
 
     def _is_shared(self, exc: Exception) -> bool:
-        """Return whether *exc* is no stream's own."""
+        """Return whether *exc* concerns all streams."""
         del exc
         return False
 
     @abstractmethod
     def _failure(self, exc: Exception) -> StoreError:
-        """Return what a stream is told."""
+        """Return the error for a stream whose group failed with *exc*."""

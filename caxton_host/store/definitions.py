@@ -1,32 +1,34 @@
-"""Which definition of each tool was accepted, and by whom."""
+"""What hosts remember of tool servers: accepted definitions, and protocols."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Collection, Mapping
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DBAPIError
 
 from ..core.calls import JSON
-from ..errors import StoreError
 from ..lib.codec import sha256
-from .engine import explain, path_of
-from .requests import Requests
-from .schema import blobs, tools
+from ..ports import Era
+from .database import Database
+from .schema import blobs, servers, tools
+
+#: Microseconds after which a server is asked anew: it may have been updated.
+_RECENT_US = 7 * 24 * 3600 * 1_000_000
 
 
-class Definitions(Requests):
-    """See `caxton_host.ports.Definitions`."""
+class Definitions:
+    """Accepted definitions of tools. See `caxton_host.ports.Definitions`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def accepted(self, servers: Collection[str]) -> dict[tuple[str, str], str]:
         """Return the digests of accepted definitions, by ``(server, tool)``."""
         query = sa.select(tools.c.server, tools.c.tool, tools.c.sha256).where(
             tools.c.server.in_([*servers])
         )
-        rows = await asyncio.to_thread(self._rows, query)
+        rows = await self._database.rows(query)
         return {(row.server, row.tool): row.sha256 for row in rows}
 
     async def accept(
@@ -42,30 +44,17 @@ class Definitions(Requests):
         Raises:
             StoreError: They could not be stored.
         """
-        await asyncio.to_thread(self._accept, definitions, actor, anew=anew)
-
-    def _accept(
-        self,
-        definitions: Mapping[tuple[str, str], bytes],
-        actor: dict[str, JSON],
-        *,
-        anew: bool,
-    ) -> None:
         key, news = (tools.c.server, tools.c.tool), ("sha256", "accepted_at", "actor")
-        by, now = (
-            json.dumps(actor, ensure_ascii=False, sort_keys=True),
-            self._clock.now(),
-        )
-        is_file = self.engine.dialect.name == "sqlite"
-        insert = sqlite.insert if is_file else postgresql.insert
-        # One statement each: in SQLite, each is a commit of its own.
-        keep = insert(blobs).values(
+        by = json.dumps(actor, ensure_ascii=False, sort_keys=True)
+        now = self._database.clock.now()
+        digests = {sha256(data): data for data in definitions.values()}
+        keep = self._database.insert(blobs).values(
             [
                 {"sha256": digest, "bytes": data, "size": len(data)}
-                for digest, data in {sha256(d): d for d in definitions.values()}.items()
+                for digest, data in digests.items()
             ]
         )
-        note = insert(tools).values(
+        note = self._database.insert(tools).values(
             [
                 {
                     "server": server,
@@ -84,12 +73,44 @@ class Definitions(Requests):
             if anew
             else note.on_conflict_do_nothing(index_elements=key)
         )
-        try:
-            with self.engine.connect() as connection:
-                connection.execute(keep.on_conflict_do_nothing())
-                connection.execute(note)
-        except DBAPIError as exc:
-            text, fix = explain(exc, path_of(self.engine), "see `caxton db status`")
-            raise StoreError(
-                f"the definitions of tools cannot be stored: {text}", fix=fix
-            ) from None
+
+        def store(connection: sa.Connection) -> None:
+            # One statement each: in SQLite, each is a commit of its own.
+            connection.execute(keep.on_conflict_do_nothing())
+            connection.execute(note)
+
+        await self._database.change("the definitions of tools", store)
+
+
+class ServerProtocols:
+    """The protocol version of each server. See `caxton_host.ports.Eras`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def era(self, key: str) -> Era | None:
+        """Return what the server with that *key* spoke lately, if it was met."""
+        query = sa.select(servers.c.protocol, servers.c.legacy).where(
+            servers.c.key == key,
+            servers.c.seen_at > self._database.clock.now() - _RECENT_US,
+        )
+        rows = await self._database.rows(query)
+        return Era(rows[0].protocol, rows[0].legacy) if rows else None
+
+    async def learn_era(self, key: str, era: Era) -> None:
+        """
+        Remember what a server speaks.
+
+        Raises:
+            StoreError: It could not be stored.
+        """
+        said = {
+            "protocol": era.protocol,
+            "legacy": era.legacy,
+            "seen_at": self._database.clock.now(),
+        }
+        note = self._database.insert(servers).values(key=key, **said)
+        note = note.on_conflict_do_update(index_elements=["key"], set_=said)
+        await self._database.change(
+            "the protocol of a server", lambda connection: connection.execute(note)
+        )

@@ -1,23 +1,31 @@
 """
-What every store does alike: stamp events, seal payloads, list runs.
+What all stores have in common: stamp events, salt payloads, list runs, and refuse.
 
-No database here, so the store in memory cannot drift from the one in SQL.
+This module knows no database, so the store in memory cannot drift from the one in SQL.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 from ..core.log.chain import SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.log.events import Event, RunResumed, RunStarted
-from ..core.log.payloads import to_payload
+from ..core.log.events import Event, RunResumed, RunStarted, from_payload, to_payload
 from ..core.log.runs import ENDS, GOING_ON, RunRow
-from ..errors import BadBytes, NotFoundError, StoreError
-from ..lib.codec import encode
+from ..core.names import run_of
+from ..errors import (
+    BadBytes,
+    BusyError,
+    LogBrokenError,
+    NotFoundError,
+    NotKeptError,
+    StoreError,
+    UsageError,
+)
+from ..lib.codec import decode_trusted, encode
 from ..ports import Clock, Trace
 
 #: Gives that many random bytes: `os.urandom`.
@@ -33,7 +41,7 @@ _SHOWN = 5
 
 
 class Draft(NamedTuple):
-    """An event that is stamped and sealed, but has no place in its stream yet."""
+    """An event that is stamped and salted, but has no number in its stream yet."""
 
     type: str
     schema_version: int
@@ -46,20 +54,20 @@ class Draft(NamedTuple):
     event: Event
 
     def hash(self, previous: bytes, stream: str, seq: int) -> bytes:
-        """Return the hash it has as number *seq*, after *previous*."""
+        """Return its hash as number *seq*, after the hash *previous*."""
         return event_hash(previous, envelope(stream, seq, *self[:5]), self.digest)
 
 
 class Drafter:
     """
-    Stamps and seals the events of one stream.
+    Stamps and salts the events of one stream.
 
     Attributes:
         stream: Its name.
 
-        recorded_at: The newest stamp given. Never goes back.
+        recorded_at: The newest time stamp; it never decreases.
 
-        seq: What the newest event is numbered, once all that was drafted is stored.
+        seq: The number of the newest event, once all drafts are stored.
     """
 
     def __init__(
@@ -107,10 +115,10 @@ class Drafter:
 
 def salts(entropy: Entropy) -> Iterator[bytes]:
     """
-    Yield salts without end, each used once.
+    Yield an endless sequence of salts, each used once.
 
-    They are drawn many at a time: a system call for each would take a twentieth of
-    the time that an event takes.
+    They are drawn many at a time: one system call for each would add a twentieth to the
+    cost of an event.
     """
     while True:
         drawn = entropy(SALT_SIZE * _AT_ONCE)
@@ -120,10 +128,10 @@ def salts(entropy: Entropy) -> Iterator[bytes]:
 
 class Change(NamedTuple):
     """
-    What an event makes of the row of its run.
+    The change of the row of a run by an event.
 
     Attributes:
-        epoch: ``None`` for the one that it has.
+        epoch: ``None``: unchanged.
     """
 
     state: str
@@ -132,7 +140,7 @@ class Change(NamedTuple):
     epoch: int | None
 
     def of(self, row: RunRow) -> RunRow:
-        """Return *row* after it."""
+        """Return *row* with the change applied."""
         epoch = row.epoch if self.epoch is None else self.epoch
         return replace(
             row,
@@ -161,7 +169,7 @@ def started(run_id: str, draft: Draft, event: RunStarted) -> RunRow:
 
 
 def change(draft: Draft) -> Change:
-    """Return what *draft*, one of `ENDS` but not the first, makes of its run."""
+    """Return the change of a run by *draft*, of a type in `ENDS` but the first."""
     state, event = ENDS[draft.type], draft.event
     resumed = event if isinstance(event, RunResumed) else None
     return Change(
@@ -174,15 +182,15 @@ def change(draft: Draft) -> Change:
 
 def chosen(name: str, matches: Sequence[str]) -> str:
     """
-    Return the one run that *name* means.
+    Return the run that *name* identifies.
 
     Args:
-        name: What the operator wrote.
+        name: As the operator wrote it.
 
-        matches: Run ids that begin so; a few are enough.
+        matches: Run ids with that prefix; a few are enough.
 
     Raises:
-        NotFoundError: It means none, or more than one.
+        NotFoundError: It matches no run, or more than one.
     """
     if name in matches or len(matches) == 1:
         return name if name in matches else matches[0]
@@ -192,6 +200,114 @@ def chosen(name: str, matches: Sequence[str]) -> str:
     shown = ", ".join(matches[:_SHOWN])
     more = ", ..." if len(matches) > _SHOWN else ""
     raise NotFoundError(
-        f"{name!r} is the beginning of more than one run: {shown}{more}",
+        f"{name!r} is a prefix of more than one run: {shown}{more}",
         fix="write more of the run id",
+    )
+
+
+def parent_of(started: Event | None) -> str | None:
+    """Return the run that a run was forked from, by its first event."""
+    fork = started.forked_from if isinstance(started, RunStarted) else None
+    return str(fork["run"]) if fork else None
+
+
+def parent_in(type_: str, version: int, payload: bytes) -> str | None:
+    """Return the same from stored columns; ``None`` if the first event is damaged."""
+    try:
+        return parent_of(from_payload(type_, version, decode_trusted(payload)))
+    except (LogBrokenError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def heir_of(
+    run_id: str, going_on: Iterable[str], parent: Callable[[str], str | None]
+) -> str | None:
+    """
+    Return the first of the runs *going_on* that descends from a run.
+
+    Args:
+        run_id: The run.
+
+        going_on: Their ids.
+
+        parent: Returns the run that a run was forked from.
+    """
+    return next((one for one in going_on if run_id in lineage(one, parent)), None)
+
+
+def lineage(run_id: str, parent: Callable[[str], str | None]) -> Sequence[str]:
+    """Return the ancestors of a run, its parent first."""
+    found: list[str] = []
+    one = parent(run_id)
+    while one is not None and one not in found:
+        found.append(one)
+        one = parent(one)
+    return found
+
+
+def no_run(run_id: str) -> NotFoundError:
+    """Return the error for a run that does not exist."""
+    return NotFoundError(f"there is no run {run_id!r}", fix="caxton runs list")
+
+
+def still_going(run_id: str, state: str) -> UsageError:
+    """Return the error for the erasure of a run that has not ended."""
+    return UsageError(
+        f"run {run_id} is {state}, and needs its log to go on",
+        fix="wait for its end, or end it; then erase it",
+    )
+
+
+def still_needed(run_id: str, fork: str) -> UsageError:
+    """Return the error for the erasure of a run that a fork needs."""
+    return UsageError(
+        f"run {fork} was forked from run {run_id}, and needs its log to go on",
+        fix="wait for the end of the fork, or end it; then erase",
+    )
+
+
+def erased_before(run_id: str) -> NotKeptError:
+    """Return the error for a second erasure of a run."""
+    return NotKeptError(
+        f"run {run_id} was erased before", fix="caxton audit verify shows what is left"
+    )
+
+
+def payload_missing(stream: str) -> LogBrokenError:
+    """Return the error for a payload that is missing without an erasure."""
+    return LogBrokenError(
+        f"a payload of {stream} is missing, and no event says that it was erased",
+        fix="caxton audit verify",
+    )
+
+
+def driven(run_id: str, owner: str) -> BusyError:
+    """Return the error for a takeover from a host that is alive."""
+    return BusyError(
+        f"{owner} drives run {run_id}",
+        fix=f"wait for it, or stop it with `caxton runs cancel {run_id}`",
+    )
+
+
+def grown(stream: str) -> BusyError:
+    """Return the error for a stream that has grown since it was read."""
+    return BusyError(
+        f"run {run_of(stream)} has grown since it was read",
+        fix=f"caxton runs show {run_of(stream)}; then repeat the command",
+    )
+
+
+def no_token(token_id: str) -> NotFoundError:
+    """Return the error for the revocation of a token that is not valid."""
+    return NotFoundError(
+        f"there is no token {token_id!r} that could be revoked",
+        fix="caxton serve token list",
+    )
+
+
+def taken(name: str, token_id: str) -> UsageError:
+    """Return the error for a token with the name of a valid one."""
+    return UsageError(
+        f"the valid token {token_id} has the name {name!r} already",
+        fix=f"choose another name, or type caxton serve token revoke {token_id}",
     )

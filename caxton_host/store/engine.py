@@ -1,18 +1,20 @@
 """
-How a database is opened, and what is refused.
+Opening databases: settings, checks, and what is refused.
 
-SQLite is opened here, PostgreSQL by `postgres`. Writing: WAL, and every commit on
-the disk. Reading: nothing is created or changed, and a copy on a read-only disk
-will do.
+SQLite, to write: a write-ahead log, and every commit on the disk. To read: nothing is
+created or changed, so a copy on a read-only disk can be read.
+
+PostgreSQL: commits wait for the disk, whatever the server's default. Locks of a host
+that vanishes are released soon, and a broken network is noticed.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -20,66 +22,45 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
-from ..config import store_mistake
+from ..config.sections import store_mistake
 from ..errors import LogBrokenError, StoreError
-from .disk_problems import is_full, nearest, unwritable
+from .diagnosis import DAMAGES, LOCKED, code_of, explain
 from .file_guard import Whereabouts, check_beside
-from .lock_holders import holder_of
 
-# States of PostgreSQL: insufficient_privilege, and the class of what is damaged.
-_FORBIDDEN, _DAMAGED = "42501", "XX"
-_GRANT = "GRANT what docs/how-to/postgresql.md lists to this user"
-_STATES = {
-    _FORBIDDEN: _GRANT,
-    "25006": "name the primary server in [store] url: this one takes no writes",
-    "53100": "free space on the disk of the server",
-}
-_LOCKED = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
-# What is wrong around the file, not in it.
-_OUTSIDE = _LOCKED | {
-    sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_PERM,
-}
-# What SQLite says too when there is no room for the files beside the database.
-_ROOMLESS = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
-_DAMAGES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+if TYPE_CHECKING:
+    import psycopg
+
+
 _MAGIC = b"SQLite format 3\0"
-_RESTORE = "restore it from a copy: docs/how-to/restore.md"
-# Pages; 16 MB. A page that many commits changed is copied to the file once.
-_CHECKPOINT = 4000
+#: 16 MB. A page that many commits changed is copied to the file once.
+_CHECKPOINT_PAGES = 4000
 _FILE = "caxton.db"
-_PATIENCE = 10.0
-_PAUSE = 0.01
+_PATIENCE_S = 10.0
+_PAUSE_S = 0.01
 
 
 def open_engine(
     url: str, *, write: bool, whereabouts: Whereabouts | None = None
 ) -> sa.Engine:
     """
-    Return an engine for the database at *url*, after a look at it.
+    Return an engine for the database at *url*, after a check.
 
     Its connections begin and end transactions only when told to. Opened to write,
-    file and folder are created if need be, for their owner alone.
+    file and folder are created if they do not exist, for their owner alone.
 
     Args:
         url: Of SQLite or PostgreSQL.
 
         write: Open it to write.
 
-        whereabouts: Of its file; no connection opens another one, if given.
+        whereabouts: If given, no connection opens another file.
 
     Raises:
         StoreError: There is no such database, or it cannot be used.
     """
     parsed = _parsed(url)
     if parsed.get_backend_name() != "sqlite":
-        from .postgres import open_server  # noqa: PLC0415 -- an extra
-
-        return open_server(parsed, write=write)
+        return _open_server(parsed, write=write)
     path = _path(parsed)
     if os.path.isdir(path):  # noqa: PTH112 -- false if it cannot be known
         raise StoreError(f"{path} is a folder", fix="name a file with --db")
@@ -93,15 +74,15 @@ def open_engine(
     try:
         return _checked(path, "ro", write=False)
     except StoreError:
-        # A WAL database needs two more files. On a read-only disk they cannot be
-        # made; without them nobody writes either, and the file is all there is.
+        # A WAL database needs two more files, which cannot be created on a read-only
+        # disk. Without them no process writes, and the file is complete.
         if any(path.with_name(path.name + end).exists() for end in ("-wal", "-shm")):
             raise
         return _checked(path, "ro&immutable=1", write=False)
 
 
 def file_of(url: str) -> Path | None:
-    """Return the file of the database at *url*, by its one true name, if it is one."""
+    """Return the resolved path of the database at *url*, if it is a file."""
     parsed = _parsed(url)
     if parsed.get_backend_name() != "sqlite":
         return None
@@ -114,89 +95,6 @@ def whereabouts(url: str) -> Whereabouts | None:
     if parsed.get_backend_name() != "sqlite":
         return None
     return Whereabouts(_path(parsed))
-
-
-def said(exc: Exception) -> str:
-    """Return what the database said: no statement, and nothing that it holds."""
-    cause = exc.orig if isinstance(exc, DBAPIError) else exc
-    if isinstance(cause, sqlite3.Error) and not hasattr(cause, "sqlite_errorcode"):
-        # The driver's own words quote a text that it cannot decode.
-        closed = isinstance(cause, sqlite3.ProgrammingError)
-        return "it is closed" if closed else "a column holds what is never written"
-    if isinstance(cause, OSError) and cause.strerror:
-        return cause.strerror
-    # PostgreSQL quotes rows in the lines behind the first.
-    return str(cause).split("\n", 1)[0]
-
-
-def forbidden(exc: Exception) -> bool:
-    """Return whether the user lacks a right for what failed with *exc*."""
-    cause = exc.orig if isinstance(exc, DBAPIError) else exc
-    return getattr(cause, "sqlstate", None) == _FORBIDDEN
-
-
-def explain(exc: Exception, path: Path | None, otherwise: str) -> tuple[str, str]:
-    """
-    Return why a database did not do what it was asked for, and what mends that.
-
-    Args:
-        exc: Of a driver, or of the operating system.
-
-        path: Of the file, if it is one.
-
-        otherwise: What mends an error of another kind.
-    """
-    cause = exc.orig if isinstance(exc, DBAPIError) else exc
-    text, code = said(exc), _code(cause)
-    if code in _LOCKED:
-        return text, _wait_for(path)
-    if code == sqlite3.SQLITE_FULL or getattr(cause, "errno", None) in _FULL:
-        return text, f"free space on the disk of {path.parent if path else 'the file'}"
-    if path and code in _ROOMLESS and is_full(folder := nearest(path)):
-        return f"{text}, since the disk is full", f"free space on the disk of {folder}"
-    if code in _DAMAGES:
-        is_one = code == sqlite3.SQLITE_CORRUPT
-        other = "name a file that is a database of this host; if this was one, "
-        return text, f"{other * (not is_one)}{_RESTORE}"
-    if path and (code in _OUTSIDE or getattr(cause, "errno", None) in _REFUSED):
-        why, fix = unwritable(path)
-        return f"{text}{why}", fix or otherwise
-    return text, _STATES.get(getattr(cause, "sqlstate", None) or "", otherwise)
-
-
-def _code(cause: object) -> int:
-    """Return the primary code of an error of SQLite, or 0."""
-    return getattr(cause, "sqlite_errorcode", 0) & 0xFF
-
-
-def _wait_for(path: Path | None) -> str:
-    holder = holder_of(path) if path else None
-    if holder is None:
-        shown = f"; fuser {path} shows it" if path else ""
-        return f"wait for the process that writes to it, then try again{shown}"
-    pid, name = holder
-    return (
-        f"wait for process {pid}{f' ({name})' * bool(name)}, which writes to it, or "
-        f"stop that with kill {pid}; then try again"
-    )
-
-
-def path_of(engine: sa.Engine) -> Path | None:
-    """Return the file of a database that `open_engine` opened, if it is one."""
-    is_file = engine.dialect.name == "sqlite" and engine.url.database
-    return Path(str(engine.url.database)) if is_file else None
-
-
-def unreadable(exc: Exception) -> StoreError:
-    """Return what a reader is told whose query failed."""
-    cause = (isinstance(exc, DBAPIError) and exc.orig) or exc
-    what, fix = explain(exc, None, "see `caxton db status`")
-    text = f"the database cannot be read: {what}"
-    state = getattr(cause, "sqlstate", None) or ""
-    broken = isinstance(cause, sqlite3.Error) and _code(cause) not in _OUTSIDE
-    if broken or state.startswith(_DAMAGED):
-        return LogBrokenError(text)
-    return StoreError(text, fix=fix)
 
 
 def _parsed(url: str) -> sa.URL:
@@ -257,7 +155,7 @@ def _checked(
 
 def _is_damaged(exc: Exception, path: Path) -> bool:
     cause = exc.orig if isinstance(exc, DBAPIError) else exc
-    if _code(cause) not in _DAMAGES:
+    if code_of(cause) not in DAMAGES:
         return False
     with path.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
@@ -269,25 +167,128 @@ def _connect(path: Path, mode: str, *, write: bool) -> sqlite3.Connection:
         uri=True,
         isolation_level=None,
         check_same_thread=False,
-        timeout=_PATIENCE,
+        timeout=_PATIENCE_S,
     )
     if write:
         _use_wal(connection)
         connection.execute("PRAGMA synchronous=FULL")
-        connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT}")
+        connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
         connection.execute("PRAGMA foreign_keys=ON")
     return connection
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    # Two hosts that create a database at once: SQLite does not always wait here.
-    until = time.monotonic() + _PATIENCE
+    # SQLite does not always wait here if two hosts create a database at once.
+    until = time.monotonic() + _PATIENCE_S
     while True:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
         except sqlite3.OperationalError as exc:
-            if _code(exc) not in _LOCKED or time.monotonic() >= until:
+            if code_of(exc) not in LOCKED or time.monotonic() >= until:
                 raise
-            time.sleep(_PAUSE)
+            time.sleep(_PAUSE_S)
         else:
             return
+
+
+#: 14.0, in the server's own numbering.
+_OLDEST = 140_000
+
+_OPTIONS = {
+    "application_name": "caxton",
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+
+# A stronger setting than "on" is kept.
+_DURABLE = (
+    "SELECT set_config('synchronous_commit', 'on', false) "
+    "WHERE current_setting('synchronous_commit') <> 'remote_apply'"
+)
+_SETTINGS = {
+    "default_transaction_isolation": "read committed",
+    "idle_in_transaction_session_timeout": "10s",
+    "lock_timeout": "30s",
+}
+
+
+def _open_server(url: sa.URL, *, write: bool) -> sa.Engine:
+    """
+    Return an engine for the database at *url*, after a check.
+
+    Its connections begin and end transactions only when told to; opened to read,
+    they cannot write.
+
+    Raises:
+        StoreError: It cannot be reached or used.
+    """
+    options = {key: v for key, v in _OPTIONS.items() if key not in url.query}
+    try:
+        engine = sa.create_engine(
+            url.set(drivername="postgresql+psycopg"),
+            connect_args=options,
+            isolation_level="AUTOCOMMIT",
+            hide_parameters=True,
+            pool_pre_ping=True,
+            use_native_hstore=False,
+        )
+    except ImportError:
+        raise StoreError(
+            "PostgreSQL needs its driver",
+            fix="pip install 'caxton-host[postgres]'",
+        ) from None
+    event.listen(engine, "connect", _writing if write else _reading)
+    try:
+        with engine.connect() as connection:
+            version, encoding = _look(connection)
+    except DBAPIError as exc:
+        engine.dispose()
+        text, fix = explain(
+            exc,
+            None,
+            "see that its server runs, and that [store] url names it, "
+            "with its user and password",
+        )
+        raise StoreError(f"the database cannot be opened: {text}", fix=fix) from None
+    if version < _OLDEST or encoding != "UTF8":
+        engine.dispose()
+        raise _unfit(version, encoding)
+    return engine
+
+
+def _look(connection: sa.Connection) -> tuple[int, str]:
+    version = connection.exec_driver_sql("SHOW server_version_num").scalar_one()
+    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+    return int(version), encoding
+
+
+def _unfit(version: int, encoding: str) -> StoreError:
+    if version < _OLDEST:
+        return StoreError(
+            f"the server is PostgreSQL {version // 10_000}",
+            fix=f"use PostgreSQL {_OLDEST // 10_000} or newer",
+        )
+    return StoreError(
+        f"the database is encoded as {encoding}",
+        fix="make one with CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0",
+    )
+
+
+def _writing(driver: psycopg.Connection, record: object) -> None:
+    del record
+    driver.execute(_DURABLE)
+    _set(driver, _SETTINGS)
+
+
+def _reading(driver: psycopg.Connection, record: object) -> None:
+    del record
+    _set(driver, _SETTINGS | {"default_transaction_read_only": "on"})
+
+
+def _set(driver: psycopg.Connection, settings: dict[str, str]) -> None:
+    each = ", ".join(["set_config(%s, %s, false)"] * len(settings))
+    pairs = [part for pair in settings.items() for part in pair]
+    driver.execute(f"SELECT {each}".encode(), pairs)

@@ -1,18 +1,19 @@
 """
-Erasing a run: salts and payloads go, events and their digests stay.
+Erasing a run: salts and payloads are deleted, events and their digests stay.
 
-The chain binds digests, so it holds without what they were made of; and without its
-salt no digest says anything of its payload. That it was erased is an event of its
-own, stored in the same transaction: a payload that is missing without one was lost.
+The chain binds digests, so it holds without the payloads; and without its salt a digest
+reveals nothing of its payload. The erasure is an event of its own, stored in the same
+transaction: a payload that is missing without one was lost.
 
-SQLite: what is deleted is overwritten with zeros, then the file is written anew,
-since pages that were split may hold old copies, and the write-ahead log is emptied.
-PostgreSQL keeps deleted rows until it vacuums, and its own logs and copies for as
-long as it was told to.
+SQLite: deleted data is overwritten with zeros, then the file is rewritten, since pages
+that were split may hold old copies, and the write-ahead log is emptied. PostgreSQL
+keeps deleted rows until it vacuums, and its own logs and backups for as long as
+configured.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import struct
 from collections.abc import Sequence
@@ -23,16 +24,25 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from ..core.calls import JSON
 from ..core.log.chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.log.events import RunErased
-from ..core.log.payloads import from_payload
+from ..core.log.events import Event, RunErased, from_payload
 from ..core.log.runs import GOING_ON
 from ..core.names import stream_of
-from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
+from ..errors import LogBrokenError, NotKeptError
 from ..lib.codec import decode_trusted
 from .commit import Driver, ask
-from .lineage import heir_of, parent_in
-from .schema import ENVELOPE, events, payloads
+from .database import Database
+from .drafts import (
+    erased_before,
+    heir_of,
+    no_run,
+    parent_in,
+    payload_missing,
+    still_going,
+    still_needed,
+)
+from .schema import ENVELOPE, events, payloads, runs
 
 _PATIENCE_MS = 10_000
 _TYPE = RunErased.__name__
@@ -40,15 +50,84 @@ _WIPE = "PRAGMA secure_delete = ON"
 _HEAD = len(ENVELOPE)
 
 
+class Erasures:
+    """Erases the payloads of runs."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def erase(
+        self,
+        run_id: str,
+        stream: str,
+        *before: Event,
+        actor: dict[str, JSON],
+        reason: str,
+        bundle: dict[str, JSON] | None = None,
+    ) -> RunErased:
+        """
+        Delete the payloads of a run that has ended, and record it.
+
+        Args:
+            run_id: The run.
+
+            stream: Of the host that erases it, which writes nothing else meanwhile.
+
+            before: What comes before in that stream.
+
+            actor: Who asks for it.
+
+            reason: Why.
+
+            bundle: The file that has them now, ``{name, sha256}``.
+
+        Raises:
+            NotFoundError: There is no such run.
+
+            NotKeptError: It was erased before.
+
+            LogBrokenError: Its payloads were removed without an erasure.
+
+            UsageError: It goes on, or a fork of it does.
+
+            StoreError: It could not be done, and nothing was.
+        """
+        database, name = self._database, stream_of(run_id)
+        count = sa.select(sa.func.count()).where(events.c.stream == name)
+        query = sa.select(runs.c.agent, count.scalar_subquery())
+        rows = await database.rows(query.where(runs.c.run_id == run_id))
+        if not rows:
+            raise no_run(run_id)
+        erased = RunErased(
+            run=run_id,
+            actor=actor,
+            reason=reason,
+            agent=rows[0][0],
+            events=rows[0][1],
+            bundle=bundle,
+        )
+        try:
+            await database.record(stream, [*before, erased], _Erasure(run_id=run_id))
+        except NotKeptError:
+            if name not in await database.read(erased_runs):
+                raise payload_missing(name) from None
+            raise
+        return erased
+
+    async def scrub(self) -> bool:
+        """Remove erased data from the file too; return whether that was done."""
+        return await asyncio.to_thread(_scrub, self._database.engine)
+
+
 @dataclass(slots=True, kw_only=True)
-class Erasure:
+class _Erasure:
     """
     The guard of the transaction that erases a run.
 
     Attributes:
         run_id: The run.
 
-        done: Whether it deleted anything; it may be tried again.
+        done: Whether it has deleted rows in an earlier attempt.
     """
 
     run_id: str
@@ -56,7 +135,7 @@ class Erasure:
 
     def __call__(self, driver: Driver) -> None:
         """
-        Delete what the run said.
+        Delete the payloads of the run.
 
         Raises:
             NotFoundError: There is no such run.
@@ -87,7 +166,7 @@ class Erasure:
         return parent_in(*row) if row else None
 
 
-# A run that has ended stays so: nobody has to be kept from it.
+# A run that has ended stays so: its row needs no lock.
 _STATE = "SELECT state FROM runs WHERE run_id = ?"
 _DELETE = """\
 DELETE FROM payloads WHERE position IN (SELECT position FROM events WHERE stream = ?)"""
@@ -98,49 +177,12 @@ SELECT e.type, e.schema_version, p.payload
 FROM events e JOIN payloads p ON p.position = e.position
 WHERE e.stream = ? AND e.seq = 1"""
 
-# Rows that say what events say: who started the run, with what, and who wanted what
-# of it.
+# Rows that repeat what events say: the actor of the run, requests, and keys.
 _FORGET = (
     "UPDATE runs SET actor = '{}' WHERE run_id = ?",
     "UPDATE requests SET actor = '{}', reason = '' WHERE run_id = ?",
     "DELETE FROM submissions WHERE run_id = ?",
 )
-
-
-def no_run(run_id: str) -> NotFoundError:
-    """Return what is told to who names a run that is not there."""
-    return NotFoundError(f"there is no run {run_id!r}", fix="caxton runs list")
-
-
-def still_going(run_id: str, state: str) -> UsageError:
-    """Return what is told to who would erase a run that has not ended."""
-    return UsageError(
-        f"run {run_id} is {state}, and needs its log to go on",
-        fix="wait for its end, or end it; then erase it",
-    )
-
-
-def still_needed(run_id: str, fork: str) -> UsageError:
-    """Return what is told to who would erase what a fork begins with."""
-    return UsageError(
-        f"run {fork} was forked from run {run_id}, and needs its log to go on",
-        fix="wait for the end of the fork, or end it; then erase",
-    )
-
-
-def erased_before(run_id: str) -> NotKeptError:
-    """Return what is told to who would erase a run twice."""
-    return NotKeptError(
-        f"run {run_id} was erased before", fix="caxton audit verify shows what is left"
-    )
-
-
-def payload_missing(stream: str) -> LogBrokenError:
-    """Return what is told of a stream that lacks a payload nobody erased."""
-    return LogBrokenError(
-        f"a payload of {stream} is missing, and no event says that it was erased",
-        fix="caxton audit verify",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,12 +191,12 @@ class RecordedErasure:
     An erasure as it is stored.
 
     Attributes:
-        event: What it says.
+        event: The erasure.
 
         previous: The hash of the event before it in its stream.
 
-        columns: Those of its envelope, hash, salt, payload and digest; then what else
-            was asked for.
+        columns: Those of its envelope, hash, salt, payload and digest; then the
+            additional ones.
     """
 
     event: RunErased
@@ -173,8 +215,8 @@ def erasures(
     """
     Return the erasures, by the stream of the run, with *columns* of each.
 
-    Only what is as it was written, and where, counts: one that was edited, or another
-    event that was made one, excuses nothing.
+    Only an unchanged event in its place counts: an edited erasure, or another event
+    that was turned into one, excuses nothing.
     """
     before = events.alias()
     query = (
@@ -221,12 +263,12 @@ def _sound(previous: Any, row: Sequence[Any]) -> RunErased | None:  # noqa: ANN4
     return known
 
 
-def scrub(engine: sa.Engine) -> bool:
+def _scrub(engine: sa.Engine) -> bool:
     """
-    Take what was deleted out of the file, and return whether that was possible.
+    Remove deleted data from the file, and return whether that was possible.
 
-    Whoever reads or writes the database at that moment keeps it from being done; so
-    does a disk without room for a second copy. PostgreSQL does it in its own time.
+    It is not possible while another process reads or writes the database, or on a disk
+    without room for a second copy. PostgreSQL does it by itself, later.
     """
     if engine.dialect.name != "sqlite":
         return True

@@ -1,10 +1,15 @@
-"""One run out of the log, with the proof that it is in it: see `core.log.bundle`."""
+"""
+Exporting runs: as a bundle with its proof, or as lines with their context.
+
+For bundles see `core.log.bundle`. Lines are exported in constant memory.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+import json
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from typing import cast
 
@@ -15,14 +20,25 @@ from ..core.calls import JSON
 from ..core.grants.forks import MAX_LINEAGE
 from ..core.log.bundle import Earlier, Erasure, Header, Part, Sealed, write_bundle
 from ..core.log.checkpoint import Note
+from ..core.log.events import Recorded, ToolInvoked, outcome_of
+from ..core.log.runs import (
+    NAMING,
+    ExportFilter,
+    ExportLine,
+    OpenCalls,
+    call_of,
+    outcome_word,
+)
 from ..core.log.tree import consistency, inclusion, prove
-from ..core.names import stream_of
+from ..core.names import run_of, stream_of
 from ..errors import LogBrokenError, NotFoundError
 from ..lib.codec import decode_trusted
-from .engine import unreadable
-from .erasure import RecordedErasure, erasures, payload_missing
+from ..ports import History
+from .database import Columns, Query, rows
+from .diagnosis import unreadable
+from .drafts import payload_missing
+from .erasure import RecordedErasure, erasures
 from .reader import Reader
-from .rows import Columns, Query, rows
 from .schema import ENVELOPE, blobs, events, payloads, xid
 
 _FIELDS = tuple(Sealed.__dataclass_fields__)
@@ -34,11 +50,11 @@ class _Stream:
     The beginning of a stream.
 
     Attributes:
-        place: What orders its last event in the log.
+        place: The sort key of its last event in the log.
 
         started: The payload of its first event.
 
-        erased: What records that its payloads were erased, if they were.
+        erased: The erasure of its payloads, if they were erased.
     """
 
     name: str
@@ -66,9 +82,9 @@ async def export(
 
         note: A checkpoint that covers it.
 
-        public_key: What the checkpoint is signed with.
+        public_key: Of the signer of the checkpoint.
 
-        since: Older checkpoints of the same log, to be shown to fit.
+        since: Older checkpoints of the same log, to prove that the log only grew.
 
     Raises:
         NotFoundError: There is no such run.
@@ -175,7 +191,7 @@ class _Export:
                 raise payload_missing(name)
         elif any(event.payload is not None for event in sealed[: found.event.events]):
             raise LogBrokenError(
-                f"{name} was erased, and a payload of it is there",
+                f"{name} was erased, but has a payload",
                 fix="caxton audit verify",
             )
         return found
@@ -204,7 +220,7 @@ class _Export:
             yield from (hash_ for (hash_,) in it)
 
     def _check(self, streams: Sequence[_Stream], parts: Sequence[Part]) -> None:
-        """Make sure of what is about to be said: nobody has to believe it."""
+        """Check every proof before it is exported."""
         signed = self._note.checkpoint
         for stream, part in zip(streams, parts, strict=True):
             said = [(stream.events[-1].hash, part.index, part.proof)]
@@ -232,7 +248,7 @@ class _Export:
         )
 
     def _blobs(self, streams: Sequence[_Stream]) -> list[bytes]:
-        """Return the bytes that the events name, as far as they are kept."""
+        """Return the blobs that the events name, as far as they are kept."""
         named = sorted({digest for s in streams for digest in _digests(s.events)})
         found: list[bytes] = []
         for digest in named:
@@ -280,3 +296,65 @@ def _digests(events: Sequence[Sealed]) -> Iterator[str]:
         else:
             for blob in payload["blobs"]:
                 yield str(blob.get("sha256"))
+
+
+async def lines(log: History, wanted: ExportFilter) -> AsyncGenerator[ExportLine]:
+    """
+    Yield the wanted lines, in the order of positions; calls in doubt at the end.
+
+    Memory holds only open calls: their tools, and the lines that are wanted if the
+    calls stay open.
+
+    Raises:
+        LogBrokenError: An event was changed.
+    """
+    calls, waiting = OpenCalls(), dict[tuple[str, int | None], ExportLine]()
+    doubts = "in_doubt" in wanted.outcomes
+    found = log.attributed(
+        wanted.stream,
+        since=wanted.since,
+        # What ended later than that is not in doubt.
+        until=None if doubts else wanted.until,
+        agent=wanted.agent,
+    )
+    async with aclosing(found) as events:
+        async for recorded, agent, actor in events:
+            if not calls.knows(recorded):
+                await _look_up(log, calls, recorded)
+            line = _line(recorded, agent, actor, calls.tool(recorded))
+            if wanted.takes(line):
+                yield line
+            key = recorded.stream, call_of(recorded)
+            if line.outcome is not None:
+                waiting.pop(key, None)
+            elif doubts and isinstance(recorded.event, ToolInvoked):
+                waiting[key] = line
+    for line in waiting.values():
+        if wanted.concerns(line):
+            yield line
+
+
+def _line(
+    recorded: Recorded, agent: str | None, actor: str | None, tool: str | None
+) -> ExportLine:
+    end = outcome_of(recorded.event) if recorded.event else None
+    who = cast("dict[str, JSON]", json.loads(actor)) if actor else None
+    return ExportLine(
+        recorded=recorded,
+        run=run_of(recorded.stream) or None,
+        agent=agent,
+        actor=who or None,
+        tool=tool,
+        outcome=outcome_word(end[1]) if end else None,
+    )
+
+
+async def _look_up(log: History, calls: OpenCalls, wanted: Recorded) -> None:
+    """Find the tool of a call that began before the first line."""
+    number = call_of(wanted)
+    async with aclosing(log.stream_events(wanted.stream)) as events:
+        async for recorded in events:
+            event = recorded.event
+            if isinstance(event, NAMING) and event.call == number:
+                calls.learn(wanted.stream, event)
+                return

@@ -1,14 +1,15 @@
 """
-Whether the files of a log still have their names.
+The files of a log: whether they still have their names, and whether they are locked.
 
-SQLite goes on writing to a file that was moved, deleted or replaced, and so it does
-with the write-ahead log and the index beside it (``-wal`` and ``-shm``): nobody finds
-there what it commits, and another file of that name would be mixed up with them.
+SQLite continues to write to a file that was moved, deleted or replaced, and to the
+write-ahead log and the index beside it (``-wal`` and ``-shm``): what it commits is lost
+there, and another file of that name would be mixed up with them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import math
 import os
@@ -20,9 +21,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import LogMovedError, StoreError
-from .files import hosts_of, is_locked
 
-#: Seconds between two looks at all files of who writes.
+#: Seconds between two checks of all files, by a writer.
 PERIOD = 1.0
 #: Milliseconds for which the end of a host waits for other processes.
 PATIENCE_MS = 10_000
@@ -38,14 +38,13 @@ _log = logging.getLogger(__name__)
 
 def check_beside(path: Path) -> None:
     """
-    Return if nothing beside *path* says that its database was moved away.
+    Return if nothing beside *path* shows that its database was moved away.
 
-    SQLite deletes the write-ahead log of a database that is empty, and what a host
-    committed last may be nowhere else.
+    SQLite deletes the write-ahead log of an empty database, which may hold the only
+    copy of the last commits.
 
     Raises:
-        LogMovedError: There is no database, and its write-ahead log or a living host is
-            left.
+        LogMovedError: There is no database, but its write-ahead log or a running host.
     """
     file = Path(os.path.realpath(path))
     if _size(file):
@@ -80,13 +79,13 @@ def _size(file: Path) -> int:
 
 class Whereabouts:
     """
-    The files that a path named at the first look.
+    The files that a path named at the first check.
 
     SQLite keeps the two companion files as long as a connection is open, and deletes
     them with the last one. So they are compared only between these two moments.
 
     Args:
-        path: Links in it are followed at each look.
+        path: Its links are followed at each check.
     """
 
     def __init__(self, path: Path) -> None:
@@ -114,9 +113,9 @@ class Whereabouts:
 
     def check_sometimes(self) -> None:
         """
-        Look at the write-ahead log, into which the next commit goes.
+        Check the write-ahead log, which takes the next commit.
 
-        At the other files, at most once in `PERIOD`; see `check`.
+        The other files are checked at most once in `PERIOD`; see `check`.
         """
         due = self._lost or time.monotonic() - self._looked >= PERIOD
         if due or not self._is_same(self._wal):
@@ -124,10 +123,10 @@ class Whereabouts:
 
     def check(self) -> None:
         """
-        Return if each path names the same file as ever.
+        Return if each path names the same file as before.
 
         Raises:
-            LogMovedError: One does not.
+            LogMovedError: One of them does not.
         """
         self._looked = time.monotonic()
         files = (self._path, self._wal, self._shm)
@@ -145,15 +144,15 @@ class Whereabouts:
 
     def save(self, engine: sa.Engine) -> None:
         """
-        Move what the write-ahead log holds into a database that was moved away.
+        Copy the write-ahead log into a database that was moved away.
 
-        SQLite does so at its end only if the file has its name.
+        SQLite does so when it closes, but only if the file still has its name.
 
         Args:
             engine: Of the database; one of its connections is open.
 
         Raises:
-            LogMovedError: It could not be done: the file was deleted.
+            LogMovedError: The file was deleted, or could not be written.
         """
         if self._is_same(self._path):
             return
@@ -185,10 +184,10 @@ class Whereabouts:
         )
 
     def _has_name(self) -> bool:
-        """Return whether the file that was opened is in any folder still."""
+        """Return whether the file that was opened still has a name in any folder."""
         known = self._seen[self._path]
         for descriptor in os.listdir("/dev/fd"):  # noqa: PTH208 -- names alone
-            # Not by opening it: to close it again would let go of SQLite's locks.
+            # Not by opening it: closing it again would release SQLite's locks.
             with contextlib.suppress(OSError):
                 found = os.fstat(int(descriptor))
                 if os.path.samestat(known, found):
@@ -207,3 +206,38 @@ class Whereabouts:
                 self._seen[file] = now
             return True
         return os.path.samestat(known, now)
+
+
+def on_disk(file: Path) -> None:
+    """Return once *file* and its name are on the disk."""
+    for path in (file, file.parent):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def hosts_of(file: Path) -> Path:
+    """Return the folder that has a locked file for each host of a database."""
+    return file.with_name(f"{file.name}.hosts")
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock of *path*, or may hold it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        # Unknown. No run is taken from a host that may be alive.
+        return True
+    try:
+        # Shared: two observers do not take each other for the host.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)

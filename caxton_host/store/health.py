@@ -1,12 +1,22 @@
-"""What an operator of a PostgreSQL server wants to know about it."""
+"""Health of a log: whether it can be read and written, and the state of its server."""
 
 from __future__ import annotations
+
+import asyncio
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..core.calls import JSON
-from .engine import open_engine, unreadable
+from ..errors import LeaseLost, ReadOnlyError
+from .commit import Driver, Group, Line, ask
+from .database import Database
+from .diagnosis import unreadable
+from .engine import open_engine
+from .file_guard import Whereabouts
+from .leases import Leases
+from .schema import runs
+from .writer import Writer
 
 # What docs/how-to/postgresql.md has granted.
 _NEEDED = {
@@ -22,7 +32,7 @@ _NEEDED = {
     "slots": "SELECT INSERT DELETE",
 }
 
-# As the connections of a host have them, whatever the server's defaults are.
+# Settings of the connections of a host, whatever the server's defaults are.
 _SERVER = """\
 SELECT current_setting('server_version') AS version,
   current_setting('synchronous_commit') AS synchronous_commit,
@@ -44,8 +54,8 @@ _MAY_APPEND = " AND ".join(
     ]
 )
 
-# A transaction that has written, anywhere on the server, holds back all events that
-# were committed since: they might not be the last ones below it.
+# An open transaction that has written, anywhere on the server, holds back all events
+# that were committed since: earlier ones might still follow.
 _EVENTS = """\
 SELECT (SELECT count(*) FROM events
     WHERE xid >= pg_snapshot_xmin(pg_current_snapshot())) AS events_held_back,
@@ -62,10 +72,83 @@ SELECT gid, owner, database, NULL, extract(epoch FROM now() - prepared)::bigint
 FROM pg_prepared_xacts
 ORDER BY seconds DESC LIMIT 5"""
 
+_ANY = sa.select(runs.c.run_id).limit(1)
+#: True after a failover to a standby, too.
+_READ_ONLY = sa.select(sa.literal(1)).where(
+    sa.func.current_setting("transaction_read_only") == "on"
+)
+
+
+class Health:
+    """
+    Whether a log is well. See `caxton_host.ports.Health`.
+
+    Args:
+        database: The one that is checked.
+
+        leases: Of its hosts.
+
+        writer: The one of this process, if it writes.
+    """
+
+    def __init__(
+        self, database: Database, leases: Leases, writer: Writer | None
+    ) -> None:
+        self._database = database
+        self._leases = leases
+        self._writer = writer
+
+    async def check(self) -> None:
+        """
+        Return if the log can be read and written, and this host may send.
+
+        Whether it can be written is tried only if the last commit failed.
+
+        Raises:
+            LogMovedError: Its file was moved away or replaced, or its server set back.
+
+            ReadOnlyError: It is read-only.
+
+            LeaseLost: The lease of this host has lapsed: other hosts may take over its
+                runs.
+
+            StoreError: It cannot be read, or not be written.
+        """
+        await asyncio.to_thread(self._check)
+        if self._leases.host and not self._leases.holds():
+            raise LeaseLost(
+                "the lease of this host has lapsed", fix="see `caxton db status`"
+            )
+
+    def _check(self) -> None:
+        database, place = self._database, self._database.place
+        if isinstance(place, Whereabouts):
+            place.check()
+        database.look(lambda connection: connection.execute(_ANY).all())
+        if not isinstance(place, Whereabouts):
+            place.check(lambda query: database.look(lambda c: c.execute(query).all()))
+        if not database.is_file and database.look(
+            lambda connection: connection.execute(_READ_ONLY).all()
+        ):
+            raise ReadOnlyError(
+                "the database is read-only",
+                fix="promote it if it is a standby, or have [store] url name the "
+                "server that takes writes",
+            )
+        if self._writer is not None and self._writer.failed:
+            database.commit_here(Group(Line(""), (), {}, guard=_touch))
+            self._writer.failed = False
+
+
+def _touch(driver: Driver) -> None:
+    """Write an unchanged value, which needs disk space like any other write."""
+    for change in (1, -1):  # SQLite writes no page that stays as it is.
+        ask(driver, "UPDATE tree SET size = size + ?", change)
+
 
 def server(url: str) -> dict[str, JSON] | None:
     """
-    Return what there is to know about the server at *url*; ``None`` for a file.
+    Return the state of the server at *url*, or ``None`` for a file.
 
     Raises:
         StoreError: It cannot be reached, or is too old.
@@ -91,7 +174,7 @@ def server(url: str) -> dict[str, JSON] | None:
 
 def problems(found: dict[str, JSON]) -> list[tuple[str, str]]:
     """
-    Return what is wrong with a server, each with what mends it.
+    Return the problems of a server, each with its fix.
 
     >>> problems({"fsync": "off"})
     [('fsync is off: a crash loses events', 'set fsync = on in postgresql.conf')]

@@ -1,28 +1,45 @@
 """
 Which log a database holds: the one that is known here, or a copy of it.
 
-The name of a log, its incarnation, is random and lies in the database, so a copy has
-it too. What tells the two apart lies elsewhere: what this machine has signed and in
-which file it was (`marks`), and the server that a PostgreSQL database is on. A copy
-gets a name of its own before it is written to.
+The name of a log, its incarnation, is random and stored in the database, so a copy has
+it too. The two are told apart by data outside: the newest checkpoint that this machine
+signed and the file that held the log (`Marks`), and the server of a PostgreSQL
+database. A copy gets a new name before it is written to.
+
+    signed/INCARNATION         0600: its newest checkpoint, or nothing yet
+    signed/INCARNATION.file    0600: the SQLite file that holds it, by inode and path
+
+The log is identified by its incarnation, not by its path: its file may be moved.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import secrets
+import tempfile
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Self
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from ..core.calls import JSON
 from ..core.log.checkpoint import Checkpoint, Note, parse_note
+from ..core.log.events import Event, LogRestored, RunSuspended
+from ..core.log.runs import GOING_ON, RESTORED
 from ..core.log.tree import Frontier
-from ..errors import BadBytes, LogBrokenError, StoreError
+from ..core.names import stream_of
+from ..errors import BadBytes, ConfigError, LogBrokenError, StoreError
 from .commit import Driver, ask
-from .engine import forbidden, path_of, said, unreadable
-from .schema import checkpoints, tree
-from .signed_marks import Marks
+from .database import Database
+from .diagnosis import forbidden, path_of, said, unreadable
+from .file_guard import on_disk
+from .schema import checkpoints, runs, tree
 
 #: What makes hosts write to a log that lacks what this machine has signed.
 ACCEPT = "caxton db accept-copy"
@@ -37,14 +54,14 @@ _RENAME = "UPDATE tree SET incarnation = ?, place = ?"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
     """
-    What is known of a log that is a copy.
+    A copy of a log that is known here.
 
     Attributes:
-        size: How many events its tree has.
+        size: Events in its tree.
 
         root: Of that tree.
 
-        had: What this machine has signed and the copy lacks, if it lacks anything.
+        had: The checkpoint of this machine that the copy lacks, if it lacks one.
     """
 
     size: int
@@ -54,63 +71,107 @@ class Copy:
 
 class Incarnation:
     """
-    The name of the log in a database, and what this machine knows of it.
+    The name of the log in a database, and whether the log is a copy.
 
     Args:
-        engine: Of the database, to write.
+        database: Opened to write.
 
-        marks: What this machine has signed.
+        marks: The checkpoints of this machine; without them nothing is compared.
+
+    Attributes:
+        copy: Set if the log is a copy; call `restore` before any other write.
+
+        restored: The event that `restore` has recorded.
     """
 
-    def __init__(self, engine: sa.Engine, marks: Marks) -> None:
-        self._engine = engine
+    def __init__(self, database: Database, marks: Marks | None) -> None:
+        self.copy: Copy | None = None
+        self.restored: LogRestored | None = None
+        self._database = database
         self._marks = marks
-        self._file = path_of(engine)
-        self._shared = engine.dialect.name != "sqlite"
+        self._file = path_of(database.engine)
+        self._shared = not database.is_file
         self._name = self._place = ""
-        self._is_copy = False
 
-    def recognise(
-        self, living: Callable[[], Collection[str]], *, accept: bool
-    ) -> Copy | None:
+    def recognise(self, living: Callable[[], Collection[str]], *, accept: bool) -> None:
         """
-        Return what the log is a copy of, or ``None`` if it is the one that is known.
+        Find out whether the log is a copy of one that is known here.
 
-        A log without a name is an older release's, or new: it gets one.
+        A log without a name is new, or of an older release: it gets one.
 
         Args:
             living: Returns the hosts that have the log open.
 
-            accept: A copy that lacks what this machine has signed is accepted.
+            accept: Accept a copy that lacks a checkpoint of this machine.
 
         Raises:
-            LogBrokenError: It lacks that, and is not accepted.
+            LogBrokenError: It lacks one, and is not accepted.
         """
+        if self._marks is None:
+            return
         try:
-            with self._engine.connect() as connection:
-                copy = self._recognised(connection, living, accept=accept)
+            with self._database.engine.connect() as connection:
+                self.copy = self._recognised(
+                    connection, self._marks, living, accept=accept
+                )
         except DBAPIError as exc:
             raise StoreError(
                 f"the log cannot be opened to write: {said(exc)}",
                 fix="see `caxton db status`",
             ) from None
-        self._is_copy = copy is not None
-        return copy
+
+    async def restore(
+        self, stream: str, *before: Event, actor: dict[str, JSON]
+    ) -> None:
+        """
+        Make a copy a log of its own, in which no run continues by itself.
+
+        Args:
+            stream: Of the host that does it, which writes nothing else meanwhile.
+
+            before: What comes before in that stream.
+
+            actor: Who asks for it.
+
+        Raises:
+            StoreError: It was not completed, and the log is still a copy.
+        """
+        copy, marks, database = self.copy, self._marks, self._database
+        if copy is None or marks is None:
+            raise StoreError("the log is not a copy")
+        query = sa.select(runs.c.run_id).where(runs.c.state.in_(sorted(GOING_ON)))
+        going_on = await database.rows(query)
+        for row in going_on:
+            await database.record(
+                stream_of(row.run_id), [RunSuspended(reason=RESTORED)]
+            )
+        restored = LogRestored(
+            size=copy.size,
+            root=copy.root.hex(),
+            actor=actor,
+            had_size=copy.had.size if copy.had else None,
+            had_root=copy.had.root.hex() if copy.had else None,
+            runs=len(going_on),
+        )
+        await database.record(stream, [*before, restored], partial(self._rename, marks))
+        self.copy, self.restored = None, restored
 
     def _recognised(
         self,
         connection: sa.Connection,
+        marks: Marks,
         living: Callable[[], Collection[str]],
         *,
         accept: bool,
     ) -> Copy | None:
         self._place = self._placed(connection)
-        name, place, size, frontier = self._named(connection)
+        name, place, size, frontier = self._named(connection, marks)
         self._name = name
-        if self._file and self._marks.original(name, self._file):
-            # As after `caxton db backup`: nothing is lost, both are written to.
+        if self._file and marks.original(name, self._file):
+            # As after `caxton db backup`: nothing is lost, and both logs are written
+            # to.
             return Copy(size=size, root=_root(size, frontier))
-        note, known = self._marks.newest(name), self._marks.knows(name)
+        note, known = marks.newest(name), marks.knows(name)
         if note is not None and not _holds(connection, note):
             if not accept:
                 raise _lacking(size, note.checkpoint)
@@ -121,45 +182,43 @@ class Incarnation:
         if self._place not in {place, ""}:
             # A replica took over, and nothing is lost.
             connection.execute(sa.update(tree).values(place=self._place))
-        self._keep()
+        self._keep(marks)
         return None
 
     def remember(self, note: Note) -> None:
         """Keep a checkpoint on this machine, unless the log is a copy."""
-        if not self._is_copy:
+        if self._marks is not None and self.copy is None:
             self._marks.keep(self._name, note)
 
-    def rename(self, driver: Driver) -> None:
-        """Make a copy a log of its own: the guard of the transaction that does it."""
+    def _rename(self, marks: Marks, driver: Driver) -> None:
+        """Give a copy its own name: the guard of the transaction that restores it."""
         self._name = secrets.token_hex(16)
-        self._keep()
+        self._keep(marks)
         ask(driver, _RENAME, self._name, self._place)
         if self._shared:
-            # They were those of the original.
+            # They are hosts of the original.
             ask(driver, "DELETE FROM hosts")
 
-    def renamed(self) -> None:
-        """Note that this is durable."""
-        self._is_copy = False
-
-    def _keep(self) -> None:
-        self._marks.keep(self._name)
+    def _keep(self, marks: Marks) -> None:
+        marks.keep(self._name)
         if self._file:
-            self._marks.settle(self._name, self._file)
+            marks.settle(self._name, self._file)
 
-    def _named(self, connection: sa.Connection) -> sa.Row[str, str, int, bytes]:
+    def _named(
+        self, connection: sa.Connection, marks: Marks
+    ) -> sa.Row[str, str, int, bytes]:
         row = sa.select(tree.c.incarnation, tree.c.place, tree.c.size, tree.c.frontier)
         if connection.execute(row).one().incarnation is None:
             name = secrets.token_hex(16)
-            # Before the database: or else a crash in between would make it a copy.
-            self._marks.keep(name)
+            # Before the database: otherwise a crash in between would make it a copy.
+            marks.keep(name)
             connection.execute(
                 sa.update(tree)
                 .where(tree.c.incarnation.is_(None))
                 .values(incarnation=name, place=self._place)
             )
             if not self._shared:
-                # Into the file itself: it is not lost with the write-ahead log.
+                # Into the file itself, so that it is not lost with the write-ahead log.
                 connection.exec_driver_sql("PRAGMA wal_checkpoint")
         return connection.execute(row).one()
 
@@ -175,13 +234,13 @@ class Incarnation:
 
     def _is_elsewhere(self, place: str, *, known: bool) -> bool:
         """
-        Return whether the database was restored on another server, or in another one.
+        Return whether the log was restored in another database, or on another server.
 
-        Only the timeline of the server is another after each takeover by a replica,
-        and each recovery of a point in time. Who knows the log has compared it.
+        A takeover by a replica and a point-in-time recovery change only the timeline of
+        the server. If the log is known here, its checkpoint was compared already.
         """
         if not (place and self._place):
-            return False  # This user may not ask.
+            return False  # This user lacks the privilege.
         if known:
             return place.rpartition("/")[0] != self._place.rpartition("/")[0]
         return place != self._place
@@ -203,7 +262,7 @@ def signed_here(engine: sa.Engine, marks: Marks) -> Note | None:
 
 
 def _holds(connection: sa.Connection, note: Note) -> bool:
-    """Return whether the log has the checkpoint that was signed with its events."""
+    """Return whether the log has a checkpoint that this machine signed."""
     query = sa.select(checkpoints.c.note).where(
         checkpoints.c.size == note.checkpoint.size
     )
@@ -220,7 +279,7 @@ def _root(size: int, frontier: bytes) -> bytes:
     try:
         return Frontier.parse(size, frontier).root()
     except ValueError:
-        return b""  # It is damaged: `caxton audit verify` says so.
+        return b""  # Damaged: `caxton audit verify` reports it.
 
 
 def _lacking(size: int, had: Checkpoint) -> LogBrokenError:
@@ -231,3 +290,116 @@ def _lacking(size: int, had: Checkpoint) -> LogBrokenError:
     return LogBrokenError(
         f"{text}: it is a copy, or was cut off; nothing is written to it", fix=ACCEPT
     )
+
+
+_NAME = re.compile("[0-9a-f]{32}")
+_FILE = re.compile(r"(\d+) (\d+) (.+)", re.DOTALL)
+
+
+class Marks:
+    """
+    The newest checkpoint that this machine signed of each log, in a folder.
+
+    Args:
+        folder: In the state folder; created with the first checkpoint.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @classmethod
+    def of(cls, state: Path) -> Self:
+        """Return those of a state folder."""
+        return cls(state / "signed")
+
+    def knows(self, incarnation: str) -> bool:
+        """Return whether this machine has written to that log."""
+        return self._path(incarnation).exists()
+
+    def newest(self, incarnation: str) -> Note | None:
+        """
+        Return the newest checkpoint of a log that is kept here, or ``None``.
+
+        Raises:
+            ConfigError: The file does not hold a checkpoint.
+        """
+        path = self._path(incarnation)
+        try:
+            data = path.read_bytes()
+            return parse_note(data) if data else None
+        except FileNotFoundError:
+            return None
+        except BadBytes as exc:
+            raise ConfigError(
+                f"{path} is damaged: {exc}",
+                fix=f"restore it; or rm {path}, and the log counts as a copy: its "
+                "unfinished runs are suspended",
+            ) from None
+
+    def keep(self, incarnation: str, note: Note | None = None) -> None:
+        """
+        Keep a checkpoint durably, unless a newer one is kept.
+
+        Args:
+            incarnation: Of the log.
+
+            note: The checkpoint; ``None``: only note that the log is known here.
+        """
+        path = self._path(incarnation)
+        known = self.newest(incarnation)
+        size = known.checkpoint.size if known else -1
+        if path.exists() and (note is None or note.checkpoint.size <= size):
+            return
+        self._write(path, note.text() if note else "")
+
+    def original(self, incarnation: str, file: Path) -> Path | None:
+        """
+        Return the path of the original file of a log, if *file* is another one.
+
+        ``None``: the original is gone, or *file* is the original, which may have moved.
+        """
+        try:
+            text = self._file(incarnation).read_text("utf-8", "surrogateescape")
+            found = _FILE.fullmatch(text)
+            known = Path(found[3]) if found else None
+            there = known.stat() if known else None
+        except OSError:
+            return None
+        if found is None or there is None or known == file.resolve():
+            return None
+        is_it = (str(there.st_dev), str(there.st_ino)) == (found[1], found[2])
+        return known if is_it and not os.path.samestat(there, file.stat()) else None
+
+    def settle(self, incarnation: str, file: Path) -> None:
+        """Remember that *file* holds a log."""
+        here = file.stat()
+        text = f"{here.st_dev} {here.st_ino} {file.resolve()}"
+        path = self._file(incarnation)
+        with contextlib.suppress(OSError):
+            if path.read_text("utf-8", "surrogateescape") == text:
+                return
+        self._write(path, text)
+
+    def _file(self, incarnation: str) -> Path:
+        return self._path(incarnation).with_suffix(".file")
+
+    def _write(self, path: Path, text: str) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # `mkstemp` makes it readable for its owner alone.
+        handle, draft = tempfile.mkstemp(dir=self._folder, prefix=".")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(text.encode("utf-8", "surrogateescape"))
+                file.flush()
+                os.fsync(file.fileno())
+            Path(draft).replace(path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                Path(draft).unlink()
+        on_disk(path)
+
+    def _path(self, incarnation: str) -> Path:
+        if not _NAME.fullmatch(incarnation):
+            # From the database, and used as the name of a file.
+            raise LogBrokenError("the name of the log is not one that a host gives")
+        return self._folder / incarnation

@@ -3,22 +3,22 @@ Leases on PostgreSQL: a row a host, and the server's clock.
 
 Why two hosts never both send for a run:
 
-* A host sends only while `holds` says so: until a margin before the time that
-  its lease has at least, counted from before the renewal was sent, on a clock that
-  goes on while the machine sleeps.
+* A host sends only while `holds` returns true: until a margin before the earliest end
+  of its lease, counted from before the renewal was sent, on a clock that continues
+  while the machine sleeps.
 * A run is taken over only in a transaction that locked its owner's row, found it
   lapsed, and marked it so. A renewal waits for that transaction, or it came first
   and the row has not lapsed.
-* A renewal that finds its row lapsed, marked or gone does not trust what the host
-  believes. It locks the row and then reads which runs are still the host's; the
-  others are lost before `holds` says yes again.
-* What a host sends was committed before, under a number of the stream that only one
-  can have (`uq_events_stream_seq`). So a run taken over in between is lost to it even
-  if it has not heard of that.
+* A renewal that finds its row lapsed, marked or deleted does not rely on the state of
+  the host. It locks the row and then reads which runs still belong to the host; the
+  others are lost before `holds` returns true again.
+* Every call was committed before it is sent, under a number of the stream that only
+  one host can have (`uq_events_stream_seq`). So a host that lost a run in between
+  cannot commit its next call, even before it learns of the takeover.
 
-What remains is the instant between `holds` and the first byte: a host that is stopped
-exactly there, for longer than its lease, still sends that one call when it wakes. It is
-in the log as in doubt, and its effect class decides whether anybody repeats it. And the
+One gap remains, between `holds` and the first byte: a host that is suspended exactly
+there, for longer than its lease, still sends that one call when it resumes. The log has
+the call as in doubt, and its effect class decides whether it is repeated. Also, the
 server's clock must not jump ahead by more than the margin.
 """
 
@@ -39,13 +39,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from ..core.names import run_of
 from ..errors import LeaseLost, StoreError
 from .commit import Driver, Line
+from .diagnosis import explain, said, unreadable
 from .drafts import CONFLICT, CONFLICT_FIX
-from .engine import explain, said, unreadable
 
 _BEATS = 3  # in the time of a lease
 _MARGIN = 2 / 15  # of it
 
-# Parameters: seconds, host. Finds nothing where the lease has lapsed.
+# Parameters: seconds, host. Updates no row if the lease has lapsed.
 _RENEW = """\
 UPDATE hosts SET lease_until = clock_timestamp() + %s * interval '1 second'
 WHERE host = %s AND lease_until > clock_timestamp()"""
@@ -59,8 +59,8 @@ ON CONFLICT (host) DO UPDATE SET lease_until = excluded.lease_until"""
 # Parameter: host.
 _OWNED = "SELECT run_id FROM runs WHERE owner = %s AND state = 'running'"
 
-# Parameter: host. Locks its row; finds nothing where the host lives. A row that is
-# missing is made: there is nothing else to lock.
+# Parameter: host. Locks its row; returns no row if the host is alive. A missing row is
+# inserted, to have one to lock.
 _MARK = """\
 INSERT INTO hosts (host, lease_until) VALUES (%s, '-infinity')
 ON CONFLICT (host) DO UPDATE SET lease_until = '-infinity'
@@ -87,20 +87,20 @@ logger = logging.getLogger("caxton_host")
 
 
 def elapsed() -> float:
-    """Return seconds from an arbitrary start; they go on while the machine sleeps."""
+    """Return seconds from an arbitrary start, including time asleep."""
     return time.clock_gettime(_CLOCK)
 
 
 class PostgresLeases:
     """
-    See `Leases`. Renews by a task of its own, over a connection of its own.
+    See `HostLeases`. Renewed by its own task, over its own connection.
 
     Args:
-        engine: Where it is.
+        engine: To the database.
 
         lines: The streams that this host writes, by name.
 
-        lease: Seconds for which a host that is not heard of counts as living.
+        lease: Seconds after which a host without a renewal counts as dead.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class PostgresLeases:
         return elapsed() < self._until
 
     async def join(self, host: str) -> None:
-        """Hold the lease of *host*, and renew it until the end."""
+        """Take the lease of *host*, and renew it until the store is closed."""
         sent = elapsed()
         try:
             await self._there(self._begin, host)
@@ -142,7 +142,7 @@ class PostgresLeases:
                 logger.warning("the host's lease cannot be renewed: %s", said(exc))
 
     async def _renew(self) -> None:
-        # Streams whose first event is not stored yet are nobody else's.
+        # Streams without a stored event belong to no other host.
         known = [line for line in self._lines.values() if line.head[0]]
         sent = elapsed()
         owned = await self._there(self._renew_there)
@@ -170,7 +170,8 @@ class PostgresLeases:
         if driver.execute(_RENEW, [self._lease, self._host]).rowcount:
             return None
         with driver.transaction():
-            # First the row: who takes a run over has it locked, or waits for it now.
+            # First the row: a host that takes over a run holds its lock, or waits for
+            # it now.
             driver.execute(_BEGIN, [self._host, self._lease])
             return {row[0] for row in driver.execute(_OWNED, [self._host])}
 

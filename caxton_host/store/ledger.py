@@ -1,10 +1,10 @@
 """
-Budgets, as a transaction finds them and leaves them.
+The arithmetic of budgets within a transaction.
 
-No database here, so the store in memory cannot drift from the one in SQL. A budget
-of calls or of a sum is a number and the period that it is of. One of a rate is the
-time at which its limit has come back whole. One of calls under way is a place for
-each of them, which is free when the call is closed.
+This module knows no database, so the store in memory cannot drift from the one in SQL.
+A budget of calls or of a sum is a number and its period. A budget of a rate is the time
+at which its limit is fully available again. A budget of concurrent calls is a place for
+each of them, which is freed when the call is closed.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
-from ..core.grants.budgets import apart
-from ..core.grants.periods import period_of
+from ..core.grants.budgets import apart, period_of
 from ..core.log.events import (
     Event,
     RunCancelled,
@@ -35,9 +34,9 @@ class Use(NamedTuple):
     What is spent of a budget.
 
     Attributes:
-        used: So much, in this period.
+        used: The amount spent in the period.
 
-        since: When the period began, or when a rate has come back whole:
+        since: When the period began, or when a rate is fully available again:
             microseconds since 1970.
     """
 
@@ -46,13 +45,13 @@ class Use(NamedTuple):
 
 
 class Later(NamedTuple):
-    """There is no room: for so many seconds, or until nobody knows when."""
+    """A refusal, for so many seconds, or for an unknown time."""
 
     seconds: float | None
 
 
 class Books(Protocol):
-    """What a database holds, to be asked in the transaction that changes it."""
+    """The stored budgets, read in the transaction that changes them."""
 
     def now(self) -> int:
         """Return microseconds since 1970, by the clock of the database."""
@@ -63,13 +62,13 @@ class Books(Protocol):
         ...
 
     def holders(self, key: str) -> Collection[Holder]:
-        """Return who has a place of a budget."""
+        """Return the calls that hold a place of a budget."""
         ...
 
 
 @dataclass(slots=True)
 class Page(Books):
-    """Books that were read before, once nobody else could change them."""
+    """Budgets that were read at once, when they were locked."""
 
     time: int = 0
     uses: dict[str, Use] = field(default_factory=dict[str, Use])
@@ -90,16 +89,16 @@ class Page(Books):
 
 class Ledger:
     """
-    What one transaction makes of the budgets.
+    The changes of budgets by one transaction.
 
     Attributes:
-        uses: What is spent then, of those that change.
+        uses: What is spent afterwards, of the budgets that change.
 
         opened: Places that are taken: key and holder.
 
-        freed: Those whose places are free, unless they are new ones.
+        freed: Calls whose places are freed, unless they are new ones.
 
-        ended: Streams whose places are all free.
+        ended: Streams whose places are all freed.
     """
 
     def __init__(self, books: Books) -> None:
@@ -111,7 +110,7 @@ class Ledger:
         self._holders: dict[str, set[Holder]] = {}
 
     def reserve(self, items: Sequence[Reservation], stream: str) -> Refused | None:
-        """Spend what *items* ask for, or nothing, and tell which has no room."""
+        """Reserve all *items*, or nothing, and return the first refusal."""
         uses: dict[str, Use] = {}
         places: dict[tuple[str, Holder], None] = {}
         # In the order of the keys: a database locks them so.
@@ -135,13 +134,13 @@ class Ledger:
         return None
 
     def close(self, stream: str, call: int) -> None:
-        """Free the places that a call has."""
+        """Free the places of a call."""
         holder = stream, call
         self._forget({holder})
         self.freed.add(holder)
 
     def end(self, stream: str) -> None:
-        """Free the places that the calls of a run have."""
+        """Free the places of all calls of a run."""
         self._forget({holder for _, holder in self.opened if holder[0] == stream})
         for taken in self._holders.values():
             taken -= {holder for holder in taken if holder[0] == stream}
@@ -167,7 +166,7 @@ class Ledger:
 
 
 def settle(ledger: Ledger, stream: str, event: Event) -> None:
-    """Free what *event* of a stream frees."""
+    """Free the places that end with *event*."""
     if isinstance(event, (ToolCompleted, ToolFailed, ToolDenied)):
         ledger.close(stream, event.call)
     elif isinstance(event, (RunCompleted, RunFailed, RunCancelled)):
@@ -175,12 +174,12 @@ def settle(ledger: Ledger, stream: str, event: Event) -> None:
 
 
 def spent(item: Reservation, before: Use, now: int) -> Use | Later:
-    """Return what is spent of a budget after *item*, or when there is room for it."""
+    """Return what is spent of a budget after *item*, or how long it is refused."""
     if item.every is not None:
         return _paced(item, item.every, before.since, now)
     start, end = period_of(item.per, now) if item.per else (0, now)
     if item.per and before.since > start:
-        # A clock that goes back opens no period again.
+        # A clock that is set back reopens no period.
         start, end = period_of(item.per, before.since)
     used = item.amount + (before.used if before.since == start else 0)
     if used <= item.limit:
@@ -192,7 +191,7 @@ def spent(item: Reservation, before: Use, now: int) -> Use | Later:
 def _paced(item: Reservation, every: int, since: int, now: int) -> Use | Later:
     each = apart(item.limit, every)
     whole = each * item.limit
-    # Behind a clock that went back, no more than all of it is spent.
+    # If the clock was set back, at most the whole limit counts as spent.
     since = min(max(since, now), now + whole) + each * item.amount
     if since - now <= whole:
         return Use(0, since)

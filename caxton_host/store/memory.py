@@ -1,18 +1,26 @@
-"""A store in lists, for tests and for runs nobody needs to keep."""
+"""
+A store in lists, for tests and for runs whose log is not kept.
+
+It has the parts of a store in SQL. It imports no database and uses no thread, so tests
+of agents start fast, and time can be simulated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ..core.calls import JSON
 from ..core.log.chain import GENESIS
 from ..core.log.events import Event, Recorded, RunErased, RunStarted
+from ..core.log.requests import Request
 from ..core.log.runs import ENDS, RunRow
 from ..core.names import RUN, run_of, stream_of
-from ..errors import LeaseLost, NotFoundError
+from ..errors import CursorError, LeaseLost, NotFoundError
 from ..lib.codec import sha256
-from ..ports import Clock, Era, Refused, Reservation, Trace
+from ..ports import Clock, Era, Refused, Reservation, TokenRow, Trace
 from .drafts import (
     CONFLICT,
     CONFLICT_FIX,
@@ -21,20 +29,29 @@ from .drafts import (
     Entropy,
     change,
     chosen,
+    driven,
+    erased_before,
+    grown,
+    heir_of,
+    no_run,
+    no_token,
+    parent_of,
     salts,
     started,
+    still_going,
+    still_needed,
+    taken,
 )
-from .erasure import erased_before, no_run, still_going, still_needed
 from .ledger import Holder, Ledger, Use, settle
-from .lineage import heir_of, parent_of
-from .memory_hosts import MemoryHosts
-from .memory_serving import MemoryServing
-from .takeover import driven, grown
+
+_CURSOR = re.compile(r"([np])-([0-9]{1,18})", re.ASCII)
+#: Between two looks for more events.
+_POLL_S = 0.005
 
 
 class MemoryLog:
     """
-    See `caxton_host.ports.EventLog`. What is queued is there at once.
+    See `caxton_host.ports.EventLog`. Queued events are stored at once.
 
     Attributes:
         events: All events of this log, queued or appended.
@@ -61,7 +78,7 @@ class MemoryLog:
         return self._store.head(self._drafter.stream)
 
     def holds(self) -> bool:
-        """Return whether who has this log may still send for the stream."""
+        """Return whether the owner of this log may still send for the stream."""
         return not self._failed and self._store.holds(self._drafter.stream, self._seq)
 
     def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
@@ -109,32 +126,46 @@ class MemoryLog:
         return None
 
 
-class MemoryStore(MemoryHosts, MemoryServing):
+class MemoryStore:
     """
-    See `caxton_host.ports.Store`.
+    See `caxton_host.ports.ServingStore`, and `SqlStore` for its parts.
 
     Attributes:
+        events: Of all streams, in the order of their positions.
+
+        streams: The same by stream.
+
+        rows: Runs by id.
+
         blobs: Kept bytes by digest.
 
         budgets: What is spent under each key.
 
         slots: The places that calls have, by key and holder.
 
-        commits: Number of the last event of each transaction, by stream: where a
-            crash can leave it.
+        commits: Number of the last event of each transaction, by stream: where a crash
+            can cut it.
     """
 
     def __init__(self, *, clock: Clock, entropy: Entropy) -> None:
-        super().__init__()
+        self.events: list[Recorded] = []
+        self.streams: dict[str, list[Recorded]] = {}
+        self.rows: dict[str, RunRow] = {}
         self.blobs: dict[str, bytes] = {}
         self.budgets: dict[str, Use] = {}
         self.slots: dict[tuple[str, Holder], None] = {}
         self.commits: dict[str, list[int]] = {}
+        self.reader = MemoryReader(self)
+        self.leases = MemoryLeases(self)
+        self.requests = MemoryRequests(self)
+        self.definitions = MemoryDefinitions(self)
+        self.server_protocols = MemoryProtocols()
+        self.erasure = MemoryErasures(self)
+        self.tokens = MemoryTokens(self)
+        self.submissions = MemorySubmissions()
+        self.health = MemoryHealth()
         self._clock = clock
         self._salts = salts(entropy)
-        self._streams: dict[str, list[Recorded]] = {}
-        self._accepted: dict[tuple[str, str], str] = {}
-        self._eras: dict[str, Era] = {}
 
     def create(self, stream: str, trace: Trace | None = None) -> MemoryLog:
         """Return the log of a stream that has no events yet."""
@@ -143,29 +174,17 @@ class MemoryStore(MemoryHosts, MemoryServing):
 
     async def resume_log(self, stream: str, trace: Trace | None = None) -> MemoryLog:
         """
-        Return the log of a stream that goes on where it ends now.
+        Return the log of a stream, to append to its end.
 
         Raises:
             NotFoundError: It has no events.
         """
-        if stream not in self._streams:
+        if stream not in self.streams:
             raise NotFoundError(f"there is no stream {stream!r}")
-        last = self._streams[stream][-1]
+        last = self.streams[stream][-1]
         drafter = Drafter(stream, self._clock, self._salts, trace)
         drafter.recorded_at, drafter.seq = last.recorded_at, last.seq
         return MemoryLog(self, drafter, last.seq)
-
-    def head(self, stream: str) -> tuple[int, bytes]:
-        """Return number and hash of the last event of *stream*."""
-        line = self._streams.get(stream)
-        return (line[-1].seq, line[-1].hash) if line else (0, GENESIS)
-
-    def holds(self, stream: str, seq: int) -> bool:
-        """Return whether who has written *seq* events of *stream* may send for it."""
-        row = self._runs.get(run_of(stream))
-        owner = row.owner if row else None
-        is_dead = owner in self._known and owner not in self.joined
-        return not is_dead and len(self._streams.get(stream, ())) == seq
 
     async def claim(
         self, stream: str, *events: Event, after: int, trace: Trace | None = None
@@ -174,18 +193,347 @@ class MemoryStore(MemoryHosts, MemoryServing):
         Add *events* to a stream that no living host drives, and return its log.
 
         Raises:
-            BusyError: A living host drives it, or it has grown meanwhile.
+            BusyError: A living host drives it, or it has grown since it was read.
 
             NotFoundError: It has no events.
         """
         log = await self.resume_log(stream, trace)
         run_id = run_of(stream)
-        if owner := await self.owner(run_id):
+        if owner := await self.leases.owner(run_id):
             raise driven(run_id, owner)
-        if len(self._streams[stream]) != after:
+        if len(self.streams[stream]) != after:
             raise grown(stream)
         await log.append(*events)
         return log
+
+    async def record(self, stream: str, events: Sequence[Event]) -> None:
+        """Add *events* to the end of a stream."""
+        known = stream in self.streams
+        log = await self.resume_log(stream) if known else self.create(stream)
+        await log.append(*events)
+
+    async def aclose(self) -> None:
+        """Do nothing: it ends with the process."""
+
+    def head(self, stream: str) -> tuple[int, bytes]:
+        """Return number and hash of the last event of *stream*."""
+        line = self.streams.get(stream)
+        return (line[-1].seq, line[-1].hash) if line else (0, GENESIS)
+
+    def holds(self, stream: str, seq: int) -> bool:
+        """Return whether the writer of *seq* events of *stream* may send for it."""
+        row = self.rows.get(run_of(stream))
+        is_dead = row is not None and self.leases.is_dead(row.owner)
+        return not is_dead and len(self.streams.get(stream, ())) == seq
+
+    def put(self, stream: str, seq: int, drafts: Sequence[Draft]) -> bool:
+        """Add *drafts* to a stream of *seq* events, unless it has others."""
+        line = self.streams.get(stream, [])
+        starts = sum(isinstance(draft.event, RunStarted) for draft in drafts)
+        run_id = run_of(stream)
+        if len(line) != seq or (run_id and starts > (run_id not in self.rows)):
+            return False
+        self.streams[stream] = line
+        for draft in drafts:
+            previous, number = line[-1].hash if line else GENESIS, len(line) + 1
+            recorded = Recorded(
+                position=len(self.events) + 1,
+                stream=stream,
+                seq=number,
+                type=draft.type,
+                schema_version=draft.schema_version,
+                recorded_at=draft.recorded_at,
+                trace_id=draft.trace_id,
+                span_id=draft.span_id,
+                hash=draft.hash(previous, stream, number),
+                event=draft.event,
+            )
+            line.append(recorded)
+            self.events.append(recorded)
+            if run_id and draft.type in ENDS:
+                self._project(run_id, draft)
+        self.commits.setdefault(stream, []).append(len(line))
+        return True
+
+    def _project(self, run_id: str, draft: Draft) -> None:
+        if isinstance(draft.event, RunStarted):
+            self.rows[run_id] = started(run_id, draft, draft.event)
+        elif run_id in self.rows:
+            self.rows[run_id] = change(draft).of(self.rows[run_id])
+
+    def now(self) -> int:
+        """See `Books`."""
+        return self._clock.now()
+
+    def use(self, key: str) -> Use:
+        """See `Books`."""
+        return self.budgets.get(key, Use())
+
+    def holders(self, key: str) -> list[Holder]:
+        """See `Books`."""
+        return [holder for known, holder in self.slots if known == key]
+
+    def spend(self, ledger: Ledger) -> None:
+        """Keep the outcome of a ledger."""
+        self.budgets |= ledger.uses
+        for slot in [*self.slots]:
+            stream, _ = holder = slot[1]
+            if holder in ledger.freed or stream in ledger.ended:
+                del self.slots[slot]
+        self.slots |= ledger.opened
+
+
+class MemoryReader:
+    """
+    See `caxton_host.ports.LogReader`.
+
+    Attributes:
+        notes: Those of checkpoints, by the size of the log.
+    """
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.notes: dict[int, str] = {}
+        self._store = store
+
+    async def read(self, stream: str) -> list[Recorded]:
+        """Return all events of *stream*, in order; an empty list if it has none."""
+        return list(self._store.streams.get(stream, ()))
+
+    async def stream_events(
+        self, stream: str | None = None, *, after: int = 0
+    ) -> AsyncGenerator[Recorded]:
+        """Yield events in the order of their positions."""
+        for event in self._store.events[after:]:
+            if stream in {None, event.stream}:
+                yield event
+
+    async def newest(
+        self, prefix: str, types: Collection[str], limit: int
+    ) -> list[Recorded]:
+        """Return events of *types*: newest stream first, from its end."""
+        found = [
+            event
+            for event in self._store.events
+            if event.stream.startswith(prefix) and event.type in types
+        ]
+        return sorted(found, key=lambda e: (e.stream, e.seq), reverse=True)[:limit]
+
+    async def tail(
+        self,
+        after: str | None = None,
+        *,
+        stream: str | None = None,
+        follow: bool,
+        patience: float = 0.0,
+    ) -> AsyncGenerator[tuple[Recorded, str]]:
+        """Yield each event once, with the cursor behind it."""
+        del patience
+        kind = "p" if stream is None else "n"
+        if after == "end":
+            after = await self.end(stream)
+        place = _number(after, kind, stream)
+        while True:
+            for event in list(self._store.events):
+                number = event.position if stream is None else event.seq
+                if stream in {None, event.stream} and number > place:
+                    place = number
+                    yield event, f"{kind}-{number}"
+            if not follow:
+                return
+            await asyncio.sleep(_POLL_S)
+
+    async def end(self, stream: str | None = None) -> str:
+        """Return the cursor behind all events."""
+        if stream is None:
+            return f"p-{len(self._store.events)}"
+        return f"n-{len(self._store.streams.get(stream, ()))}"
+
+    async def blob(self, sha256: str) -> bytes:
+        """
+        Return the bytes with that digest.
+
+        Raises:
+            NotFoundError: They were never kept.
+        """
+        if sha256 not in self._store.blobs:
+            raise NotFoundError(f"the log keeps no bytes with digest {sha256}")
+        return self._store.blobs[sha256]
+
+    async def runs(
+        self,
+        limit: int,
+        agent: str | None = None,
+        state: str | None = None,
+        *,
+        prefix: str = "",
+        before: tuple[int, str] | None = None,
+    ) -> list[RunRow]:
+        """Return at most *limit* runs, newest first."""
+        rows = [
+            row
+            for row in self._store.rows.values()
+            if agent in {None, row.agent}
+            and state in {None, row.state}
+            and row.run_id.startswith(prefix)
+            and (before is None or _place(row) < before)
+        ]
+        return sorted(rows, key=_place, reverse=True)[:limit]
+
+    async def row(self, run_id: str) -> RunRow | None:
+        """Return the run with that id, or ``None``."""
+        return self._store.rows.get(run_id)
+
+    async def find_run(self, name: str) -> str:
+        """
+        Return the id of the run that *name* identifies.
+
+        Raises:
+            NotFoundError: It matches no run, or more than one.
+        """
+        if name == "@last":
+            return chosen(name, [row.run_id for row in await self.runs(1)])
+        name = name.removeprefix(RUN)
+        return chosen(name, sorted(r for r in self._store.rows if r.startswith(name)))
+
+    async def streams(self) -> list[str]:
+        """Return the names of all streams."""
+        return sorted(self._store.streams)
+
+    async def erased(self) -> dict[str, RunErased]:
+        """Return what was erased, by the stream of the run."""
+        known = [recorded.event for recorded in self._store.events]
+        return {stream_of(e.run): e for e in known if isinstance(e, RunErased)}
+
+    async def checkpoint(self, size: int | None = None) -> str | None:
+        """Return the note of a checkpoint, or ``None`` if there is none."""
+        if size is None:
+            return self.notes[max(self.notes)] if self.notes else None
+        covering = [known for known in self.notes if known >= size]
+        return self.notes[min(covering)] if covering else None
+
+
+class MemoryLeases:
+    """
+    See `caxton_host.ports.Leases`.
+
+    Attributes:
+        joined: Hosts that are alive. Remove one, and it is dead.
+    """
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.joined: set[str] = set()
+        self._known: set[str] = set()
+        self._store = store
+
+    async def join(self, host: str) -> None:
+        """Take the lease of *host*."""
+        self.joined.add(host)
+        self._known.add(host)
+
+    def is_dead(self, host: str | None) -> bool:
+        """Return whether *host* has joined, and is not alive any more."""
+        return host in self._known and host not in self.joined
+
+    async def owner(self, run_id: str) -> str | None:
+        """Return the stream of the living host that drives a run, or ``None``."""
+        row = self._store.rows.get(run_id)
+        return row.owner if row and row.owner in self.joined else None
+
+    async def hosts(self) -> list[str]:
+        """Return the streams of the hosts that are alive, oldest first."""
+        return sorted(self.joined)
+
+    async def idle(self) -> list[RunRow]:
+        """Return the runs under way that no living host drives, oldest first."""
+        rows = await self._store.reader.runs(len(self._store.rows), state="running")
+        return [row for row in reversed(rows) if row.owner not in self.joined]
+
+
+class MemoryRequests:
+    """See `caxton_host.ports.Requests`."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._requests: dict[int, tuple[str | None, Request]] = {}
+        self._outcomes: dict[int, str] = {}
+
+    async def ask_run(
+        self, run_id: str, kind: str, actor: dict[str, JSON], reason: str
+    ) -> int:
+        """
+        Send a request to the host that drives a run, and return its number.
+
+        Raises:
+            NotFoundError: There is no such run.
+        """
+        if run_id not in self._store.rows:
+            raise NotFoundError(f"there is no run {run_id!r}")
+        return self._add(
+            None,
+            Request(
+                id=self._next, run_id=run_id, kind=kind, actor=actor, reason=reason
+            ),
+        )
+
+    async def ask_host(
+        self,
+        host: str,
+        kind: str,
+        actor: dict[str, JSON],
+        reason: str,
+        subject: str | None = None,
+    ) -> int:
+        """Send a request to a host, and return its number."""
+        return self._add(
+            host,
+            Request(
+                id=self._next,
+                run_id=None,
+                kind=kind,
+                actor=actor,
+                reason=reason,
+                subject=subject,
+            ),
+        )
+
+    @property
+    def _next(self) -> int:
+        return len(self._requests) + 1
+
+    def _add(self, host: str | None, request: Request) -> int:
+        self._requests[request.id] = host, request
+        return request.id
+
+    async def waiting(self, host: str) -> list[Request]:
+        """Return the requests to *host* without an outcome, oldest first."""
+        return [
+            request
+            for number, (asked, request) in self._requests.items()
+            if number not in self._outcomes
+            and host == (asked or self._store.rows[str(request.run_id)].owner)
+        ]
+
+    async def answer(self, request_id: int, outcome: str) -> None:
+        """Store the outcome of a request, unless it has one."""
+        self._outcomes.setdefault(request_id, outcome)
+
+    async def outcome(self, request_id: int) -> str | None:
+        """Return the outcome of a request, or ``None`` while it has none."""
+        return self._outcomes.get(request_id)
+
+    def forget(self, run_id: str) -> None:
+        """Delete what requests say of an erased run."""
+        for number, (host, request) in self._requests.items():
+            if request.run_id == run_id:
+                self._requests[number] = host, replace(request, actor={}, reason="")
+
+
+class MemoryDefinitions:
+    """See `caxton_host.ports.Definitions`."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._accepted: dict[tuple[str, str], str] = {}
 
     async def accepted(self, servers: Collection[str]) -> dict[tuple[str, str], str]:
         """Return the digests of accepted definitions, by ``(server, tool)``."""
@@ -203,9 +551,15 @@ class MemoryStore(MemoryHosts, MemoryServing):
         """Accept *definitions* of tools, and keep them by digest."""
         del actor
         digests = {key: sha256(data) for key, data in definitions.items()}
-        self.blobs |= {digests[key]: data for key, data in definitions.items()}
-        old = {} if anew else self._accepted
-        self._accepted |= {**digests, **{k: v for k, v in old.items() if k in digests}}
+        self._store.blobs |= {digests[key]: data for key, data in definitions.items()}
+        self._accepted = self._accepted | digests if anew else digests | self._accepted
+
+
+class MemoryProtocols:
+    """See `caxton_host.ports.Eras`."""
+
+    def __init__(self) -> None:
+        self._eras: dict[str, Era] = {}
 
     async def era(self, key: str) -> Era | None:
         """Return what the server with that *key* spoke, if it was met."""
@@ -214,6 +568,13 @@ class MemoryStore(MemoryHosts, MemoryServing):
     async def learn_era(self, key: str, era: Era) -> None:
         """Remember what a server speaks."""
         self._eras[key] = era
+
+
+class MemoryErasures:
+    """See `Erasures`."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
 
     async def erase(
         self,
@@ -234,15 +595,15 @@ class MemoryStore(MemoryHosts, MemoryServing):
 
             UsageError: It goes on, or a fork of it does.
         """
-        row = self._runs.get(run_id)
+        store, row = self._store, self._store.rows.get(run_id)
         if row is None:
             raise no_run(run_id)
         if row.ended_at is None:
             raise still_going(run_id, row.state)
-        line = self._streams[stream_of(run_id)]
+        line = store.streams[stream_of(run_id)]
         if line[0].event is None:
             raise erased_before(run_id)
-        going_on = [row.run_id for row in self._runs.values() if row.ended_at is None]
+        going_on = [row.run_id for row in store.rows.values() if row.ended_at is None]
         if fork := heir_of(run_id, going_on, self._parent):
             raise still_needed(run_id, fork)
         erased = RunErased(
@@ -253,136 +614,102 @@ class MemoryStore(MemoryHosts, MemoryServing):
             events=len(line),
             bundle=bundle,
         )
-        await self._record(stream, [*before, erased])
+        await store.record(stream, [*before, erased])
         line[:] = [replace(recorded, event=None) for recorded in line]
-        gone = {recorded.position: recorded for recorded in line}
-        self._events = [gone.get(event.position, event) for event in self._events]
-        self._runs[run_id] = replace(row, actor="{}")
-        for number, asked in self._requests.items():
-            if asked.run_id == run_id:
-                self._requests[number] = replace(asked, actor={}, reason="")
-        self._forget(run_id)
+        for recorded in line:
+            store.events[recorded.position - 1] = recorded
+        store.rows[run_id] = replace(row, actor="{}")
+        store.requests.forget(run_id)
+        store.submissions.forget(run_id)
         return erased
 
-    async def _record(self, stream: str, events: Sequence[Event]) -> None:
-        known = stream in self._streams
-        log = await self.resume_log(stream) if known else self.create(stream)
-        await log.append(*events)
-
     def _parent(self, run_id: str) -> str | None:
-        line = self._streams.get(stream_of(run_id))
+        line = self._store.streams.get(stream_of(run_id))
         return parent_of(line[0].event) if line else None
 
     async def scrub(self) -> bool:
-        """Do nothing: it is gone."""
+        """Do nothing: the data is gone."""
         return True
 
-    async def erased(self) -> dict[str, RunErased]:
-        """Return what was erased, by the stream of the run."""
-        known = [recorded.event for recorded in self._events]
-        return {stream_of(e.run): e for e in known if isinstance(e, RunErased)}
 
-    def put(self, stream: str, seq: int, drafts: Sequence[Draft]) -> bool:
-        """Add *drafts* to a stream of *seq* events, unless it has others."""
-        line = self._streams.get(stream, [])
-        starts = sum(isinstance(draft.event, RunStarted) for draft in drafts)
-        run_id = run_of(stream)
-        if len(line) != seq or (run_id and starts > (run_id not in self._runs)):
-            return False
-        self._streams[stream] = line
-        for draft in drafts:
-            recorded = Recorded(
-                position=len(self._events) + 1,
-                stream=stream,
-                seq=len(line) + 1,
-                type=draft.type,
-                schema_version=draft.schema_version,
-                recorded_at=draft.recorded_at,
-                trace_id=draft.trace_id,
-                span_id=draft.span_id,
-                hash=draft.hash(
-                    line[-1].hash if line else GENESIS, stream, len(line) + 1
-                ),
-                event=draft.event,
-            )
-            line.append(recorded)
-            self._events.append(recorded)
-            self._project(stream, draft)
-        self.commits.setdefault(stream, []).append(len(line))
-        return True
+class MemoryTokens:
+    """See `caxton_host.ports.Tokens`."""
 
-    def now(self) -> int:
-        """Return the time, by the clock of the budgets."""
-        return self._clock.now()
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._tokens: dict[str, TokenRow] = {}
 
-    def use(self, key: str) -> Use:
-        """Return what is spent of a budget."""
-        return self.budgets.get(key, Use())
+    async def find(self, token_id: str) -> TokenRow | None:
+        """Return the token with that id, or ``None``."""
+        return self._tokens.get(token_id)
 
-    def holders(self, key: str) -> list[Holder]:
-        """Return who has a place of a budget."""
-        return [holder for known, holder in self.slots if known == key]
+    async def all(self) -> list[TokenRow]:
+        """Return all tokens, oldest first."""
+        return sorted(self._tokens.values(), key=lambda row: (row.created_at, row.id))
 
-    def spend(self, ledger: Ledger) -> None:
-        """Keep what a ledger says."""
-        self.budgets |= ledger.uses
-        for slot in [*self.slots]:
-            stream, _ = holder = slot[1]
-            if holder in ledger.freed or stream in ledger.ended:
-                del self.slots[slot]
-        self.slots |= ledger.opened
-
-    def _project(self, stream: str, draft: Draft) -> None:
-        run_id = run_of(stream)
-        if not run_id or draft.type not in ENDS:
-            return
-        if isinstance(draft.event, RunStarted):
-            self._runs[run_id] = started(run_id, draft, draft.event)
-        elif run_id in self._runs:
-            self._runs[run_id] = change(draft).of(self._runs[run_id])
-
-    async def read(self, stream: str) -> list[Recorded]:
-        """Return all events of *stream*, in order; none if there is no such."""
-        return list(self._streams.get(stream, ()))
-
-    async def stream_events(
-        self, stream: str | None = None, *, after: int = 0
-    ) -> AsyncIterator[Recorded]:
-        """Yield events in the order of their positions."""
-        for event in self._events[after:]:
-            if stream in {None, event.stream}:
-                yield event
-
-    async def blob(self, sha256: str) -> bytes:
+    async def add(self, row: TokenRow, stream: str, *events: Event) -> None:
         """
-        Return the bytes with that digest.
+        Add a token, and *events* to a stream.
 
         Raises:
-            NotFoundError: They were never kept.
+            UsageError: A token that is good has its name.
         """
-        if sha256 not in self.blobs:
-            raise NotFoundError(f"the log keeps no bytes with digest {sha256}")
-        return self.blobs[sha256]
+        for one in self._tokens.values():
+            if row.name == one.name != "" and one.is_good(row.created_at):
+                raise taken(row.name, one.id)
+        await self._store.record(stream, events)
+        self._tokens[row.id] = row
 
-    async def row(self, run_id: str) -> RunRow | None:
-        """Return the run with that id, or ``None``."""
-        return self._runs.get(run_id)
-
-    async def find_run(self, name: str) -> str:
+    async def revoke(self, token_id: str, at: int, stream: str, *events: Event) -> None:
         """
-        Return the id of the run that *name* means.
+        Note that a token is not good any more; see `add`.
 
         Raises:
-            NotFoundError: It means none, or more than one.
+            NotFoundError: There is none, or it is revoked already.
         """
-        if name == "@last":
-            return chosen(name, [row.run_id for row in await self.runs(1)])
-        name = name.removeprefix(RUN)
-        return chosen(name, sorted(r for r in self._runs if r.startswith(name)))
+        row = self._tokens.get(token_id)
+        if row is None or row.revoked_at is not None:
+            raise no_token(token_id)
+        await self._store.record(stream, events)
+        self._tokens[token_id] = replace(row, revoked_at=at)
 
-    async def streams(self) -> list[str]:
-        """Return the names of all streams."""
-        return sorted(self._streams)
 
-    async def aclose(self) -> None:
-        """Do nothing: it goes with the process."""
+class MemorySubmissions:
+    """See `caxton_host.ports.Submissions`."""
+
+    def __init__(self) -> None:
+        self._submissions: dict[tuple[str, str], tuple[str, str]] = {}
+
+    async def register(
+        self, principal: str, key: str, digest: str, run_id: str
+    ) -> tuple[str, str]:
+        """Assign *run_id* to *key*, unless it has another run already."""
+        return self._submissions.setdefault((principal, key), (digest, run_id))
+
+    def forget(self, run_id: str) -> None:
+        """Delete the keys of an erased run."""
+        for key in [k for k, (_, run) in self._submissions.items() if run == run_id]:
+            del self._submissions[key]
+
+
+class MemoryHealth:
+    """See `caxton_host.ports.Health`."""
+
+    async def check(self) -> None:
+        """Return: nothing can be wrong."""
+
+
+def _place(row: RunRow) -> tuple[int, str]:
+    return row.started_at, row.run_id
+
+
+def _number(after: str | None, kind: str, stream: str | None) -> int:
+    if after is None:
+        return 0
+    match = _CURSOR.fullmatch(after)
+    if match is None or match[1] != kind:
+        raise CursorError(
+            f"{after!r} is not a cursor of {stream or 'all streams'}",
+            fix="give one that was printed, or none",
+        )
+    return int(match[2])

@@ -1,11 +1,12 @@
 """
-A Merkle tree that grows in a process of its own, beside the check of the chains.
+A Merkle tree that grows in its own process, in parallel to the check of the chains.
 
     python -I -m caxton_host.store.merkle_process
 
-Both are bound by the interpreter, and neither needs the other. What comes in stands
-behind its length: a frontier, to go on from, and lists of hashes; an empty one is
-answered by the root. Until the process is surely there, the tree grows here.
+Both are limited by the interpreter, and independent of each other. Each message follows
+its length: first a frontier to continue from, then lists of hashes; the root is
+returned for an empty list. Until the process has surely started, the tree grows in this
+one.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from ..errors import StoreError
 
 _LENGTH = struct.Struct(">I")
 _ROOT = 32
-#: Leaves that are added here first: as many as are checked while a process starts.
+#: Leaves that are added in this process: as many as are checked while the other starts.
 _FIRST = 30_000
 
 
 class Apart:
     """
-    What a `Frontier` is to those who only let it grow. To be closed.
+    A growing `Frontier` in another process. To be closed.
 
     Attributes:
-        size: How many leaves it has.
+        size: The number of its leaves.
     """
 
     def __init__(self) -> None:
@@ -42,7 +43,7 @@ class Apart:
             [sys.executable, "-I", "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for us; it ends when we do
+            start_new_session=True,  # Ctrl-C stops this process, which ends the other
         )
 
     def __enter__(self) -> Self:
@@ -61,7 +62,7 @@ class Apart:
         Add a leaf for each of *hashes*.
 
         Raises:
-            TypeError: One of them is no bytes; none was added.
+            TypeError: One of them is not bytes; none was added.
 
             StoreError: The process is gone.
         """
@@ -77,7 +78,7 @@ class Apart:
             self._send([*hashes])
 
     def ask(self) -> Callable[[], bytes]:
-        """Ask for the hash of the whole tree as it is now, to be called for later."""
+        """Request the root of the tree as it is now, and return how to fetch it."""
         if self._here is not None:
             root = self._here.root()
             return lambda: root
@@ -115,7 +116,7 @@ def _messages(source: IO[bytes]) -> Iterator[Any]:
 
 
 def main() -> None:
-    """Grow a tree from what stdin holds."""
+    """Grow a tree from the messages on stdin."""
     answers, tree = sys.stdout.buffer, Frontier()
     messages = _messages(sys.stdin.buffer)
     for size, peaks in islice(messages, 1):

@@ -1,8 +1,7 @@
 """
-Brings a database to the schema of this code.
+Migrating a database to the schema of this version.
 
-Alembic is imported only where there is something to do: looking at the revision
-of a current database costs a query.
+Alembic is imported only to migrate: the check of a current database is one query.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import StoreError
-from .engine import explain, forbidden, open_engine, path_of, unreadable
+from .diagnosis import explain, forbidden, path_of, unreadable
+from .engine import open_engine
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -30,7 +30,7 @@ _PACKAGE = Path(__file__).parent.parent
 
 
 def head() -> str:
-    """Return the revision that this code is written for."""
+    """Return the revision of the schema that this version uses."""
     return _HEAD
 
 
@@ -39,7 +39,7 @@ def current(url: str) -> str | None:
     Return the revision of the database at *url*, or ``None`` if it has none.
 
     Raises:
-        StoreError: There is no such database.
+        StoreError: The database does not exist.
     """
     engine = open_engine(url, write=False)
     try:
@@ -51,10 +51,10 @@ def current(url: str) -> str | None:
 
 def upgrade(url: str) -> None:
     """
-    Create the database at *url*, or bring it up to date.
+    Create the database at *url*, or migrate it to `head`.
 
     Raises:
-        StoreError: It is newer than this code, or something else altogether.
+        StoreError: It is newer than this version, or not a log of this host.
     """
     engine = open_engine(url, write=True)
     try:
@@ -78,10 +78,10 @@ def shown(url: str) -> str:
 
 def check(engine: sa.Engine) -> None:
     """
-    Return if the database can be read as it is.
+    Return if the database has the schema of this version.
 
     Raises:
-        StoreError: It is older or newer than this code, or something else.
+        StoreError: It is older or newer, or not a log of this host.
     """
     with engine.connect() as connection:
         revision = _revision(connection)
@@ -104,15 +104,15 @@ def check(engine: sa.Engine) -> None:
 
 def prepare(engine: sa.Engine) -> None:
     """
-    Bring the database to `head`, in one transaction. See `upgrade`.
+    Migrate the database to `head`, in one transaction. See `upgrade`.
 
     Raises:
-        StoreError: It is newer than this code, or something else altogether.
+        StoreError: It is newer than this version, or not a log of this host.
     """
     with engine.connect() as connection:
         if _revision(connection) == _HEAD:
             return
-        # Another process may be at it: look again once nobody else can write.
+        # Another process may migrate: check again once no other can write.
         try:
             for statement in _ALONE[connection.dialect.name]:
                 connection.exec_driver_sql(statement)
@@ -129,12 +129,12 @@ def prepare(engine: sa.Engine) -> None:
                 else fix,
             ) from None
         finally:
-            # Closing it rolls back what was not committed.
+            # Closing it rolls back an open transaction.
             connection.invalidate()
 
 
 def folder(package: Path = _PACKAGE) -> Path:
-    """Return where the migrations are: in an installed package, or in a checkout."""
+    """Return the folder of the migrations, of an installed package or a checkout."""
     installed = package / "_migrations"
     return installed if installed.is_dir() else package.parent / "migrations"
 
@@ -157,7 +157,7 @@ def _revision(connection: sa.Connection) -> str | None:
         tables = sa.table("sqlite_master", sa.column("name"))
         named = sa.select(tables.c.name).where(tables.c.name == "alembic_version")
     else:
-        # Not to_regclass: it may not know yet what another host just made.
+        # Not to_regclass: it may not see a table that another host has just created.
         tables = sa.table("pg_tables", sa.column("tablename"), sa.column("schemaname"))
         named = sa.select(tables.c.tablename).where(
             tables.c.tablename == "alembic_version",

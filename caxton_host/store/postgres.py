@@ -1,123 +1,459 @@
 """
-How PostgreSQL is reached, and what is refused.
+Writing to PostgreSQL: the commits of each host, and the tree over all of them.
 
-Commits wait for the disk, whatever the server's default. A host that vanishes
-leaves no lock behind for long, and a network that vanishes is noticed.
+A batch is one statement of its own: one round trip, one flush. Only budgets need a
+transaction around it, so that other hosts wait with theirs. Rows travel as one array a
+column, so a batch of any size is one statement of one text, prepared by the server.
+
+A connection that is lost during a commit leaves it in doubt. The same rows are then
+sent again over a new one: either they were not stored, or they are found by their
+hash, which nobody else can have written.
+
+One host at a time sequences what all of them append. Leaves come in the order of
+(transaction, position), below the oldest transaction that still runs: what is there
+never changes, so no append has to wait (see `reader`). The host that gets the lock
+sequences this time; if it dies, the lock is released with its connection. The
+transaction gets its own number with its first write, after it has read and hashed, so
+that it holds up no reader meanwhile.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, LiteralString, cast
 
+import psycopg
 import sqlalchemy as sa
-from sqlalchemy import event
-from sqlalchemy.exc import DBAPIError
+from psycopg import errors
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import SQLAlchemyError
 
-from ..errors import StoreError
-from .engine import explain
+from ..core.log.checkpoint import parse_note
+from ..core.log.runs import RunRow
+from ..core.log.tree import Frontier
+from ..errors import LeaseLost, StoreError
+from ..lib.signing import Signer
+from ..ports import Clock
+from .commit import Batch, CommittedMark, Group, Outcome, Row, Transactions
+from .diagnosis import explain, said
+from .drafts import CONFLICT, CONFLICT_FIX, Change
+from .ledger import Page, Use
+from .schema import blobs, budgets, events, payloads, runs, slots
+from .seals import PERIOD, Seal, sign
 
-if TYPE_CHECKING:
-    import psycopg
+_PATIENCE_S = 10.0
+_PAUSE_S = 0.05
+_TRIES = 3
+_DOWN = "see that the server of the store runs and can be reached"
 
 
-#: As the server counts: 14.0.
-OLDEST = 140_000
+@dataclass(slots=True)
+class _Attempt:
+    """The batch that was sent last, in case its answer is lost."""
 
-_OPTIONS = {
-    "application_name": "caxton",
-    "connect_timeout": "10",
-    "keepalives_idle": "10",
-    "keepalives_interval": "5",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "30000",
-}
+    batch: Batch = field(default_factory=Batch)
+    outcomes: list[Outcome] = field(default_factory=list[Outcome])
 
-# Stronger than "on" is left as it is.
-_DURABLE = (
-    "SELECT set_config('synchronous_commit', 'on', false) "
-    "WHERE current_setting('synchronous_commit') <> 'remote_apply'"
+
+class PostgresCommitter(Transactions):
+    """
+    See `Committer`. It waits for the network, so never call it on the event loop.
+
+    Args:
+        kept: Checked on each new connection: nothing is written to a server that was
+            set back.
+    """
+
+    inline = False
+
+    def __init__(self, engine: sa.Engine, kept: CommittedMark) -> None:
+        self._engine = engine
+        self._kept = kept
+        self._is_down = False
+        self._connect()
+
+    def _connect(self) -> None:
+        self._connection = self._engine.connect()
+        # Through SQLAlchemy the same statement costs 10 % more.
+        self._driver = cast(
+            "psycopg.Connection", self._connection.connection.driver_connection
+        )
+        self._is_known = False
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._connection.close()
+
+    def _transaction(self, groups: Sequence[Group], *, wait: bool) -> list[Outcome]:
+        del wait
+        last = _Attempt()
+        tries, until = 1, time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self._reconnect()
+                outcomes = self._store(groups, last)
+            except (psycopg.Error, SQLAlchemyError) as exc:
+                if not self._driver.closed:
+                    self._roll_back()
+                    if isinstance(exc, errors.UniqueViolation) and self._landed(last):
+                        return self._settled(last)
+                    if not _is_passing(exc) or tries == _TRIES:
+                        raise
+                    tries += 1
+                elif self._is_down or time.monotonic() > until:
+                    # The next commit does not wait as long: it tries once.
+                    self._is_down = True
+                    return [_lost(exc)] * len(groups)
+                else:
+                    time.sleep(_PAUSE_S)
+            except BaseException:
+                self._roll_back()
+                raise
+            else:
+                return outcomes
+
+    def _reconnect(self) -> None:
+        if self._driver.closed:
+            with contextlib.suppress(SQLAlchemyError):
+                self._connection.invalidate()
+                self._connection.close()
+            self._connect()
+            self._is_down = False
+        if not self._is_known:
+            self._kept.check(lambda query: self._connection.execute(query).all())
+            self._is_known = True
+
+    def _store(self, groups: Sequence[Group], last: _Attempt) -> list[Outcome]:
+        keys = sorted({item.key for group in groups for item in group.reserve})
+        guards = [group.guard for group in groups if group.guard]
+        if guards and self._landed(last):
+            # A guard would see the changes of this very append.
+            return self._settled(last)
+        if keys or guards:
+            self._driver.execute("BEGIN")
+        for guard in guards:
+            guard(self._driver)
+        books = self._hold(keys) if keys else Page()
+        if self._landed(last):
+            self._roll_back()
+            return self._settled(last)
+        last.batch = batch = Batch(books)
+        last.outcomes = [batch.admit(group) for group in groups]
+        self._driver.execute(*statement(batch))
+        if keys or guards:
+            self._driver.execute("COMMIT")
+        return self._settled(last)
+
+    def _hold(self, keys: list[str]) -> Page:
+        """Lock these budgets until the transaction ends."""
+        books = Page()
+        for key, used, since, now in self._driver.execute(HELD, [keys]).fetchall():
+            books.uses[key] = Use(used, since)
+            books.time = max(books.time, now)
+        for key, stream, call in self._driver.execute(TAKEN, [keys]).fetchall():
+            books.places.setdefault(key, []).append((stream, call))
+        return books
+
+    def _landed(self, last: _Attempt) -> bool:
+        """Return whether the batch that was sent last is in the log, as a whole."""
+        if not last.batch.events:
+            return False
+        event = last.batch.events[0]
+        row = self._driver.execute(STORED, [event[0], event[1], event[-1]]).fetchone()
+        return row is not None
+
+    def _settled(self, last: _Attempt) -> list[Outcome]:
+        self.commits += 1
+        last.batch.done()
+        if last.batch.events:
+            stream, seq, *_, hash_ = last.batch.events[-1]
+            self._kept.event = stream, seq, hash_
+        return last.outcomes
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(psycopg.Error):
+            self._driver.rollback()
+
+    def _failure(self, exc: Exception) -> StoreError:
+        if isinstance(exc, StoreError):
+            return exc
+        if isinstance(exc, errors.UniqueViolation):
+            return LeaseLost(CONFLICT, fix=CONFLICT_FIX)
+        if isinstance(exc, psycopg.Error):
+            text, fix = explain(exc, None, "see `caxton db status`")
+            return StoreError(f"the log cannot be written: {text}", fix=fix)
+        return StoreError(f"an event cannot be stored: {type(exc).__name__}")
+
+
+def _lost(exc: Exception) -> StoreError:
+    return StoreError(f"the log cannot be written: {said(exc)}", fix=_DOWN)
+
+
+def _is_passing(exc: Exception) -> bool:
+    """Return whether the failure was a conflict with another host, worth a retry."""
+    return isinstance(exc, psycopg.Error) and (exc.sqlstate or "").startswith("40")
+
+
+#: Parameters: an array of keys. Inserts new budgets and locks all, in the same order
+#: for every host, until the transaction ends. Returns key, what is used, since when,
+#: and the time.
+HELD = """\
+INSERT INTO budgets (key, used)
+SELECT k, 0 FROM unnest(%b::text[]) AS k ORDER BY k COLLATE "C"
+ON CONFLICT (key) DO UPDATE SET used = budgets.used
+RETURNING key, used, since, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"""
+
+#: Parameters: an array of keys. Returns key, stream and call of each place. Executed
+#: once the budgets are locked, so no place is taken meanwhile.
+TAKEN = "SELECT key, stream, call FROM slots WHERE key = ANY(%b::text[])"
+
+#: Parameters: stream, number, hash. Returns a row if that event is in the log.
+STORED = "SELECT 1 FROM events WHERE stream = %s AND seq = %s AND hash = %s"
+
+_EVENT = [c.name for c in events.columns if c.name != "position"]
+_PAYLOAD = [c.name for c in payloads.columns if c.name != "position"]
+_STARTED = [field.name for field in fields(RunRow)]
+_CHANGED = (*Change._fields, "run_id")
+
+# Positions are drawn first: an event and its payload share one.
+_APPEND = """\
+WITH given AS MATERIALIZED (
+  SELECT nextval('events_position_seq') AS position, * FROM {given}
+), appended AS (
+  INSERT INTO events (position, {event}) OVERRIDING SYSTEM VALUE
+  SELECT position, {event} FROM given
+){others}
+INSERT INTO payloads (position, {payload}) SELECT position, {payload} FROM given"""
+
+# Added to the append if there are rows for it, in the order of `_rows`.
+_OTHERS = (
+    """kept AS (
+  INSERT INTO blobs (sha256, bytes, size) SELECT * FROM {blob} ON CONFLICT DO NOTHING
+)""",
+    """started AS (
+  INSERT INTO runs ({run}) SELECT {run} FROM {started}
+)""",
+    """changed AS (
+  UPDATE runs SET state = t.state, ended_at = t.ended_at, owner = t.owner,
+    epoch = coalesce(t.epoch, runs.epoch) FROM {state}
+  WHERE runs.run_id = t.run_id
+)""",
+    """spent AS (
+  UPDATE budgets SET used = t.used, since = t.since FROM {budget}
+  WHERE budgets.key = t.key
+)""",
+    """freed AS (
+  DELETE FROM slots USING {freed} WHERE slots.stream = t.stream AND slots.call = t.call
+)""",
+    """ended AS (
+  DELETE FROM slots USING {ended} WHERE slots.stream = t.stream
+)""",
+    """opened AS (
+  INSERT INTO slots SELECT * FROM {opened} ON CONFLICT DO NOTHING
+)""",
 )
-_SETTINGS = {
-    "default_transaction_isolation": "read committed",
-    "idle_in_transaction_session_timeout": "10s",
-    "lock_timeout": "30s",
-}
+
+_DIALECT: sa.Dialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # theirs
 
 
-def open_server(url: sa.URL, *, write: bool) -> sa.Engine:
-    """
-    Return an engine for the database at *url*, after a look at it.
-
-    Its connections begin and end transactions only when told to; opened to read,
-    they cannot write.
-
-    Raises:
-        StoreError: It cannot be reached or used.
-    """
-    options = {key: v for key, v in _OPTIONS.items() if key not in url.query}
-    try:
-        engine = sa.create_engine(
-            url.set(drivername="postgresql+psycopg"),
-            connect_args=options,
-            isolation_level="AUTOCOMMIT",
-            hide_parameters=True,
-            pool_pre_ping=True,
-            use_native_hstore=False,
-        )
-    except ImportError:
-        raise StoreError(
-            "PostgreSQL needs its driver",
-            fix="pip install 'caxton-host[postgres]'",
-        ) from None
-    event.listen(engine, "connect", _writing if write else _reading)
-    try:
-        with engine.connect() as connection:
-            version, encoding = _look(connection)
-    except DBAPIError as exc:
-        engine.dispose()
-        text, fix = explain(
-            exc,
-            None,
-            "see that its server runs, and that [store] url names it, "
-            "with its user and password",
-        )
-        raise StoreError(f"the database cannot be opened: {text}", fix=fix) from None
-    if version < OLDEST or encoding != "UTF8":
-        engine.dispose()
-        raise _unfit(version, encoding)
-    return engine
+def statement(batch: Batch) -> tuple[bytes, list[Sequence[object]]]:
+    """Return the statement that stores *batch*, and its parameters."""
+    rows = _rows(batch)
+    columns = _columns(
+        [e + p for e, p in zip(batch.events, batch.payloads, strict=True)],
+        len(_EVENT) + len(_PAYLOAD),
+    )
+    for each in rows:
+        if each:
+            columns += _columns(each, len(each[0]))
+    return _text(tuple(bool(each) for each in rows)), columns
 
 
-def _look(connection: sa.Connection) -> tuple[int, str]:
-    version = connection.exec_driver_sql("SHOW server_version_num").scalar_one()
-    encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
-    return int(version), encoding
-
-
-def _unfit(version: int, encoding: str) -> StoreError:
-    if version < OLDEST:
-        return StoreError(
-            f"the server is PostgreSQL {version // 10_000}",
-            fix=f"use PostgreSQL {OLDEST // 10_000} or newer",
-        )
-    return StoreError(
-        f"the database is encoded as {encoding}",
-        fix="make one with CREATE DATABASE ... ENCODING 'UTF8' TEMPLATE template0",
+def _rows(batch: Batch) -> tuple[list[Row], ...]:
+    return (
+        batch.blob_rows(),
+        batch.started_rows(),
+        batch.state_rows(),
+        batch.budget_rows(),
+        batch.freed_rows(),
+        batch.ended_rows(),
+        batch.opened_rows(),
     )
 
 
-def _writing(driver: psycopg.Connection, record: object) -> None:
-    del record
-    driver.execute(_DURABLE)
-    _set(driver, _SETTINGS)
+def _columns(rows: Sequence[Row], width: int) -> list[Sequence[object]]:
+    return [list(column) for column in zip(*rows, strict=True)] or [[]] * width
 
 
-def _reading(driver: psycopg.Connection, record: object) -> None:
-    del record
-    _set(driver, _SETTINGS | {"default_transaction_read_only": "on"})
+@cache
+def _text(present: tuple[bool, ...]) -> bytes:
+    others = [other for other, there in zip(_OTHERS, present, strict=True) if there]
+    given = _unnest(
+        [events.c[name] for name in _EVENT] + [payloads.c[name] for name in _PAYLOAD]
+    )
+    text = _APPEND.replace("{others}", "".join(f", {other}" for other in others))
+    return text.format(
+        given=given,
+        event=", ".join(_EVENT),
+        payload=", ".join(_PAYLOAD),
+        run=", ".join(_STARTED),
+        blob=_unnest([*blobs.columns]),
+        started=_unnest([runs.c[name] for name in _STARTED]),
+        state=_unnest([runs.c[name] for name in _CHANGED]),
+        budget=_unnest([*budgets.columns]),
+        freed=_unnest([slots.c.stream, slots.c.call]),
+        ended=_unnest([slots.c.stream]),
+        opened=_unnest([*slots.columns]),
+    ).encode()
 
 
-def _set(driver: psycopg.Connection, settings: dict[str, str]) -> None:
-    each = ", ".join(["set_config(%s, %s, false)"] * len(settings))
-    pairs = [part for pair in settings.items() for part in pair]
-    driver.execute(f"SELECT {each}".encode(), pairs)
+def _unnest(columns: Sequence[sa.Column[object]]) -> str:
+    arrays = ", ".join(f"%b::{_type(column)}[]" for column in columns)
+    names = ", ".join(column.name for column in columns)
+    return f"unnest({arrays}) AS t ({names})"
+
+
+def _type(column: sa.Column[object]) -> str:
+    # Without a collation, which is not part of an array's type.
+    name = column.type.compile(dialect=_DIALECT)
+    return name.split(" ", 1)[0].lower()
+
+
+_AT_ONCE = 10_000
+_HASH = 32
+_OPEN_PATIENCE_S = 30.0
+
+# The number is ours: "tree".
+_TRY: LiteralString = "SELECT pg_try_advisory_xact_lock(1953654117)"
+_LOCK: LiteralString = "SELECT pg_advisory_xact_lock(1953654117)"
+_TREE: LiteralString = "SELECT size, frontier, xid, position FROM tree"
+_NOW: LiteralString = "SELECT pg_current_snapshot()::text"
+
+# One value for all hashes: a row for each would take longer than the tree.
+_BEHIND: LiteralString = """\
+SELECT count(*), string_agg(hash, ''::bytea ORDER BY xid, position),
+  max(xid::text::numeric)::text,
+  (array_agg(position ORDER BY xid DESC, position DESC))[1]
+FROM (
+  SELECT xid, position, hash FROM events
+  WHERE (xid, position) > (%s::xid8, %s)
+    AND xid < pg_snapshot_xmin(pg_current_snapshot())
+  ORDER BY xid, position LIMIT %s
+) AS behind"""
+_GROW: LiteralString = (
+    "UPDATE tree SET size = %s, frontier = %s, xid = %s, position = %s"
+)
+_FIRST: LiteralString = "SELECT hash FROM events ORDER BY xid, position LIMIT 1"
+_NEWEST: LiteralString = (
+    "SELECT size, note, public_key, signed_at FROM checkpoints ORDER BY id DESC LIMIT 1"
+)
+_SIGNED: LiteralString = """\
+INSERT INTO checkpoints (size, note, public_key, signed_at)
+VALUES (%s, %s, %s, %s)"""
+#: Whether a transaction that was open at a snapshot is still open.
+_OPEN: LiteralString = (
+    "SELECT pg_snapshot_xmin(pg_current_snapshot()) < pg_snapshot_xmax(%s::pg_snapshot)"
+)
+
+
+class PostgresTree:
+    """See `seals.Sealer`. Uses its own connection, in a thread."""
+
+    def __init__(self, engine: sa.Engine, clock: Clock, signer: Signer | None) -> None:
+        self.newest: Seal | None = None
+        self._engine = engine
+        self._clock = clock
+        self._signer = signer
+        self._one = threading.Lock()
+
+    async def seal(self, *, force: bool = False) -> None:
+        """See `seals.Sealer`."""
+        if self._signer is not None:
+            await asyncio.to_thread(self._seal, self._signer, force=force)
+
+    def _seal(self, signer: Signer, *, force: bool) -> None:
+        try:
+            with self._one, self._engine.connect() as connection:
+                driver = cast(
+                    "psycopg.Connection", connection.connection.driver_connection
+                )
+                try:
+                    if force:
+                        self._catch_up(driver, signer)
+                    else:
+                        self._round(driver, signer, force=False)
+                finally:
+                    driver.rollback()
+        except (psycopg.Error, SQLAlchemyError) as exc:
+            text, fix = explain(exc, None, "see `caxton db status`")
+            raise StoreError(f"the log cannot be signed: {text}", fix=fix) from None
+
+    def _catch_up(self, driver: psycopg.Connection, signer: Signer) -> None:
+        """Sign once all transactions that are open now have ended."""
+        snapshot = _row(driver, _NOW)[0]
+        until = time.monotonic() + _OPEN_PATIENCE_S
+        while _row(driver, _OPEN, snapshot)[0]:
+            if time.monotonic() > until:
+                raise StoreError(
+                    "a transaction of the database does not end, and what is behind it "
+                    "cannot be signed",
+                    fix="end it, see pg_stat_activity",
+                )
+            time.sleep(_PAUSE_S)
+        self._round(driver, signer, force=True)
+
+    def _round(
+        self, driver: psycopg.Connection, signer: Signer, *, force: bool
+    ) -> None:
+        driver.execute("BEGIN")
+        if force:
+            driver.execute(_LOCK)
+        elif not _row(driver, _TRY)[0]:
+            return
+        size, frontier, xid, position = _row(driver, _TREE)
+        tree = Frontier.parse(size, frontier)
+        while True:
+            count, hashes, *end = _row(driver, _BEHIND, xid, position, _AT_ONCE)
+            if count:
+                xid, position = end
+                parts = range(0, len(hashes), _HASH)
+                tree.extend(hashes[at : at + _HASH] for at in parts)
+            if count < _AT_ONCE:
+                break
+        newest = self._sign(driver, signer, tree, force=force)
+        if tree.size > size:
+            driver.execute(_GROW, (tree.size, tree.to_bytes(), xid, position))
+        driver.execute("COMMIT")
+        self.newest = newest or self.newest
+
+    def _sign(
+        self, driver: psycopg.Connection, signer: Signer, tree: Frontier, *, force: bool
+    ) -> Seal | None:
+        newest = driver.execute(_NEWEST).fetchone()
+        key, now = signer.public_key(), self._clock.now()
+        if newest is not None:
+            size, note, by, signed_at = newest
+            if size == tree.size and (not force or by == key):
+                return Seal(parse_note(note), by)
+            if not force and signed_at <= now < signed_at + PERIOD * 1e6:
+                return None
+        if not tree.size:
+            return None
+        seal = sign(signer, tree, _row(driver, _FIRST)[0])
+        note = seal.note.text().encode()
+        driver.execute(_SIGNED, (tree.size, note, key, now))
+        return seal
+
+
+def _row(
+    driver: psycopg.Connection, text: LiteralString, *values: object
+) -> tuple[Any, ...]:
+    row = driver.execute(text, values, binary=True).fetchone()
+    assert row is not None  # noqa: S101 -- each of them has one
+    return row

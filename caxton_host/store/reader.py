@@ -1,29 +1,36 @@
-"""Reading the log: plain selects, off the event loop, a page at a time."""
+"""
+Reading the log: plain selects, off the event loop, a page at a time.
+
+Why a tail misses no event: a position is assigned before its transaction commits, so on
+PostgreSQL a higher one can become visible before a lower one, and a reader that goes by
+positions would miss the lower. All transactions below the oldest open one have ended:
+their events are all visible, in the order of (transaction, position), which never
+changes. See https://www.postgresql.org/docs/current/functions-info.html
+(pg_snapshot_xmin). One stream has one writer, so its numbers are enough.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
 
-from ..core.log.events import Event, Recorded, RunErased
-from ..core.log.payloads import from_payload
+from ..core.log.events import Event, Recorded, RunErased, from_payload
 from ..core.log.runs import RunRow
 from ..core.names import RUN
-from ..errors import LogBrokenError, NotFoundError, StoreError
+from ..errors import CursorError, LogBrokenError, NotFoundError, StoreError
 from ..lib.codec import decode_trusted, sha256
+from .database import Columns, Database, Query, pages
 from .drafts import chosen
-from .engine import unreadable
 from .erasure import erased_runs
-from .rows import Columns, Query, pages
-from .schema import ENVELOPE, blobs, checkpoints, events, payloads, runs
-from .tail import Cursors
+from .schema import ENVELOPE, XID8, blobs, checkpoints, events, payloads, runs, xid
 
-#: Seconds between two looks for more events.
+#: Seconds between two queries for more events.
 _POLL = 0.05
 
 _PAGE = 1000
@@ -40,33 +47,41 @@ _EVENTS = sa.select(
 _BEHIND_RUN = sa.literal_column(str(len(RUN) + 1), sa.Integer)
 _WIDTH = len(_EVENTS.selected_columns)
 
+#: The sort key of an event in a tail.
+Place: TypeAlias = tuple[int, ...]
+
+_FORM = re.compile(r"([nps])((?:-\d{1,18})+)", re.ASCII)
+_SIZES = {"n": 1, "p": 1, "s": 2}
+_HORIZON = sa.func.pg_snapshot_xmin(sa.func.pg_current_snapshot(), type_=XID8())
+
 
 class Reader:
     """
-    Reads a database; a copy of one will do.
+    Reads a database, or a copy of one. See `caxton_host.ports.LogReader`.
 
     Attributes:
-        engine: Where it is.
+        engine: To the database.
     """
 
-    def __init__(self, engine: sa.Engine) -> None:
-        self.engine = engine
+    def __init__(self, database: Database) -> None:
+        self.engine = database.engine
+        self._database = database
 
     async def read(self, stream: str) -> list[Recorded]:
         """
-        Return all events of *stream*, in order; none if there is no such.
+        Return all events of *stream*, in order; an empty list if it has none.
 
         Raises:
-            LogBrokenError: One of them is not what was written.
+            LogBrokenError: One of them was changed.
         """
         query = _EVENTS.where(events.c.stream == stream).order_by(events.c.seq)
-        return await asyncio.to_thread(self._events, query)
+        return await self._events(query)
 
     async def stream_events(
         self, stream: str | None = None, *, after: int = 0
     ) -> AsyncGenerator[Recorded]:
         """
-        Yield events in the order of their positions, as many as there are by then.
+        Yield the events that there are, in the order of their positions.
 
         Args:
             stream: Only those of this stream.
@@ -74,7 +89,7 @@ class Reader:
             after: Only those behind this position.
 
         Raises:
-            LogBrokenError: One of them is not what was written.
+            LogBrokenError: One of them was changed.
         """
         query = _EVENTS.where(events.c.position > after)
         if stream is None:
@@ -93,11 +108,10 @@ class Reader:
         """
         Return at most *limit* events of *types*: newest stream first, from its end.
 
-        Only of streams whose names begin with *prefix*, which ends in a slash; they
-        are in the order of their beginnings.
+        Only of streams whose names begin with *prefix*, which ends in a slash.
 
         Raises:
-            LogBrokenError: One of them is not what was written.
+            LogBrokenError: One of them was changed.
         """
         beyond = prefix[:-1] + chr(ord(prefix[-1]) + 1)
         query = _EVENTS.where(
@@ -105,7 +119,7 @@ class Reader:
             events.c.stream < beyond,
             events.c.type.in_(types),
         ).order_by(events.c.stream.desc(), events.c.seq.desc())
-        return await asyncio.to_thread(self._events, query.limit(limit))
+        return await self._events(query.limit(limit))
 
     async def attributed(
         self,
@@ -130,7 +144,7 @@ class Reader:
             agent: Only those of runs of this agent.
 
         Raises:
-            LogBrokenError: One of them is not what was written.
+            LogBrokenError: One of them was changed.
         """
         query = _EVENTS.add_columns(runs.c.agent, runs.c.actor).outerjoin(
             runs, runs.c.run_id == sa.func.substr(events.c.stream, _BEHIND_RUN)
@@ -167,7 +181,7 @@ class Reader:
             agent: Only of runs of this agent.
 
         Raises:
-            LogBrokenError: One of them is not what was written.
+            LogBrokenError: One of them was changed.
         """
         query = _EVENTS.where(sa.or_(*(events.c.type == type_ for type_ in types)))
         query = query.join(
@@ -192,30 +206,30 @@ class Reader:
         patience: float = 0.0,
     ) -> AsyncGenerator[tuple[Recorded, str]]:
         """
-        Yield each event once, with the cursor behind it, and miss none.
+        Yield each event exactly once, with the cursor behind it.
 
-        Events of one stream come in order. Those of several come in an order that
-        does not change, but for PostgreSQL not that of their positions, and later
-        than they are durable as long as an older transaction is open.
+        Events of one stream come in order. Those of several come in an order that never
+        changes; on PostgreSQL it is not that of their positions, and events are held
+        back as long as an older transaction is open.
 
         Args:
             after: A cursor of an earlier tail of the same stream or of all, ``"end"``,
-                or nothing for all events.
+                or ``None`` for all events.
 
             stream: Only those of this stream.
 
-            follow: Wait for more. Without, return at the last one.
+            follow: Wait for more; otherwise return after the last one.
 
-            patience: Seconds that the database may be away.
+            patience: Seconds for which the database may be unavailable.
 
         Raises:
-            UsageError: *after* is no cursor of such a tail.
+            UsageError: *after* is not a cursor of such a tail.
 
-            LogBrokenError: An event is not what was written.
+            LogBrokenError: An event was changed.
 
-            StoreError: The database is away for longer.
+            StoreError: The database is unavailable for longer.
         """
-        cursors = Cursors.of(self.engine.dialect.name, stream)
+        cursors = _Cursors.of(self.engine.dialect.name, stream)
         if after == "end":
             after = await self.end(stream, patience=patience)
         place = cursors.parse(after)
@@ -232,14 +246,14 @@ class Reader:
 
     async def end(self, stream: str | None = None, *, patience: float = 0.0) -> str:
         """
-        Return the cursor behind all events that a tail could see by now.
+        Return the cursor behind all events that a tail can see now.
 
         Args:
-            stream: Of a tail of this stream only.
+            stream: For a tail of this stream only.
 
-            patience: Seconds that the database may be away.
+            patience: Seconds for which the database may be unavailable.
         """
-        cursors = Cursors.of(self.engine.dialect.name, stream)
+        cursors = _Cursors.of(self.engine.dialect.name, stream)
         (row,) = await self._patiently(cursors.end(), patience)
         return cursors.text(cursors.place(tuple(row)))
 
@@ -250,7 +264,7 @@ class Reader:
         until = 0.0
         while True:
             try:
-                return await asyncio.to_thread(self._rows, query)
+                return await self._database.rows(query)
             except StoreError as exc:
                 until = until or clock() + patience
                 if isinstance(exc, LogBrokenError) or clock() >= until:
@@ -264,10 +278,10 @@ class Reader:
         Raises:
             NotFoundError: They were never kept.
 
-            LogBrokenError: They are others now.
+            LogBrokenError: They were changed.
         """
         query = sa.select(blobs.c.bytes).where(blobs.c.sha256 == sha256)
-        rows = await asyncio.to_thread(self._rows, query)
+        rows = await self._database.rows(query)
         if not rows:
             raise NotFoundError(f"the log keeps no bytes with digest {sha256}")
         return _unchanged(sha256, rows[0][0])
@@ -285,15 +299,15 @@ class Reader:
         Return at most *limit* runs, newest first.
 
         Args:
-            limit: How many.
+            limit: The most to return.
 
             agent: Only those of this agent.
 
             state: Only those in this state.
 
-            prefix: Only those whose ids begin so.
+            prefix: Only those whose ids have this prefix.
 
-            before: Only those that come behind the one with this time and id.
+            before: Only those after the run with this start time and id.
         """
         query = sa.select(*(runs.c[name] for name in _RUN_FIELDS)).limit(limit)
         query = query.order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
@@ -310,17 +324,17 @@ class Reader:
 
     async def checkpoint(self, size: int | None = None) -> str | None:
         """
-        Return the note of a checkpoint, or ``None`` if there is no such.
+        Return the note of a checkpoint, or ``None`` if there is none.
 
         Args:
-            size: Of the smallest that covers so many events; ``None``: of the newest.
+            size: The smallest that covers so many events; ``None``: the newest.
         """
         query = sa.select(checkpoints.c.note).limit(1)
         if size is None:
             query = query.order_by(checkpoints.c.size.desc())
         else:
             query = query.where(checkpoints.c.size >= size).order_by(checkpoints.c.size)
-        rows = await asyncio.to_thread(self._rows, query)
+        rows = await self._database.rows(query)
         return bytes(rows[0][0]).decode() if rows else None
 
     async def row(self, run_id: str) -> RunRow | None:
@@ -338,18 +352,18 @@ class Reader:
         return await self._runs(query.order_by(runs.c.started_at, runs.c.run_id))
 
     async def _runs(self, query: Query) -> list[RunRow]:
-        rows = await asyncio.to_thread(self._rows, query)
+        rows = await self._database.rows(query)
         return [RunRow(**dict(zip(_RUN_FIELDS, row, strict=True))) for row in rows]
 
     async def find_run(self, name: str) -> str:
         """
-        Return the id of the run that *name* means.
+        Return the id of the run that *name* identifies.
 
         Args:
-            name: The beginning of an id that no other run has, or ``@last``.
+            name: A unique prefix of an id, or ``@last``.
 
         Raises:
-            NotFoundError: It means none, or more than one.
+            NotFoundError: It matches no run, or more than one.
         """
         if name == "@last":
             newest = await self.runs(1)
@@ -361,35 +375,24 @@ class Reader:
             .order_by(runs.c.run_id)
             .limit(_MATCHES)
         )
-        rows = await asyncio.to_thread(self._rows, query)
+        rows = await self._database.rows(query)
         return chosen(name, [row.run_id for row in rows])
 
     async def erased(self) -> dict[str, RunErased]:
         """Return what was erased, by the stream of the run."""
-        return await asyncio.to_thread(self._erased)
-
-    def _erased(self) -> dict[str, RunErased]:
-        try:
-            with self.engine.connect() as connection:
-                return erased_runs(connection)
-        except DBAPIError as exc:
-            raise unreadable(exc) from None
+        return await self._database.read(erased_runs)
 
     async def streams(self) -> list[str]:
         """Return the names of all streams."""
         query = sa.select(events.c.stream).distinct().order_by(events.c.stream)
-        rows = await asyncio.to_thread(self._rows, query)
+        rows = await self._database.rows(query)
         return [row.stream for row in rows]
 
-    def _rows(self, query: Query) -> Sequence[sa.Row[*Columns]]:
-        try:
-            with self.engine.connect() as connection:
-                return connection.execute(query).all()
-        except DBAPIError as exc:
-            raise unreadable(exc) from None
+    async def _events(self, query: Query) -> list[Recorded]:
+        def events(connection: sa.Connection) -> list[Recorded]:
+            return [_recorded(tuple(row)) for row in connection.execute(query).all()]
 
-    def _events(self, query: Query) -> list[Recorded]:
-        return [_recorded(tuple(row)) for row in self._rows(query)]
+        return await self._database.read(events)
 
 
 def _begins(name: str) -> sa.ColumnElement[bool]:
@@ -427,7 +430,89 @@ def _event(stream: str, seq: int, type_: str, version: int, payload: bytes) -> E
 def _unchanged(digest: str, data: bytes) -> bytes:
     if sha256(data) != digest:
         raise LogBrokenError(
-            f"the bytes kept as {digest} are others now",
+            f"the bytes kept as {digest} were changed",
             fix=_LOOK,
         )
     return data
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursors:
+    """
+    The order of one kind of tail, and the text form of places in it.
+
+    Attributes:
+        kind: By number in a stream, by position, or by transaction and position.
+
+        stream: Of the first kind.
+    """
+
+    kind: Literal["n", "p", "s"]
+    stream: str | None = None
+
+    @classmethod
+    def of(cls, dialect: str, stream: str | None) -> _Cursors:
+        """Return those for a tail of *stream*, or of all."""
+        if stream is not None:
+            return cls("n", stream)
+        return cls("s" if dialect == "postgresql" else "p")
+
+    def parse(self, text: str | None) -> Place:
+        """
+        Return the place of a cursor; the beginning for ``None``.
+
+        Raises:
+            CursorError: It is not a cursor of this kind.
+        """
+        if text in {None, "end"}:
+            return (0,) * _SIZES[self.kind]
+        match = _FORM.fullmatch(text or "")
+        place = tuple(int(part) for part in match[2].split("-")[1:]) if match else ()
+        if not match or match[1] != self.kind or len(place) != _SIZES[self.kind]:
+            raise CursorError(
+                f"{text!r} is not a cursor of this tail",
+                fix="give one that the same command printed, or none",
+            )
+        return place
+
+    def text(self, place: Place) -> str:
+        """
+        Return the cursor of a place.
+
+        >>> Cursors("s").text((742, 13))
+        's-742-13'
+        """
+        return "-".join((self.kind, *map(str, place)))
+
+    def place(self, columns: Columns) -> Place:
+        """Return the place of the row whose columns of `order` these are."""
+        return tuple(int(column) for column in columns)
+
+    def behind(self, query: Query, place: Place) -> Query:
+        """Restrict *query* to rows behind *place*, and add its sort key as columns."""
+        if self.kind == "n":
+            seq = events.c.seq
+            query = query.where(events.c.stream == self.stream, seq > place[0])
+            return query.add_columns(seq).order_by(seq)
+        if self.kind == "p":
+            position = events.c.position
+            return (
+                query.add_columns(position)
+                .where(position > place[0])
+                .order_by(position)
+            )
+        here = sa.tuple_(sa.cast(str(place[0]), XID8()), sa.literal(place[1]))
+        return (
+            query.add_columns(sa.cast(xid, sa.Text), events.c.position)
+            .where(sa.tuple_(xid, events.c.position) > here, xid < _HORIZON)
+            .order_by(xid, events.c.position)
+        )
+
+    def end(self) -> Query:
+        """Return the query for the place behind all events that a tail can see."""
+        if self.kind == "n":
+            newest = sa.select(sa.func.coalesce(sa.func.max(events.c.seq), 0))
+            return newest.where(events.c.stream == self.stream)
+        if self.kind == "p":
+            return sa.select(sa.func.coalesce(sa.func.max(events.c.position), 0))
+        return sa.select(sa.cast(_HORIZON, sa.Text), sa.literal(0))

@@ -1,35 +1,30 @@
-"""What is asked of hosts, and what came of it."""
+"""Requests to hosts, and their outcomes."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import IntegrityError
 
 from ..core.calls import JSON
-from ..core.log.runs import Request
-from ..errors import NotFoundError, StoreError
-from ..ports import Clock
-from .engine import explain, path_of
-from .reader import Reader
+from ..core.log.requests import Request
+from ..errors import NotFoundError
+from .database import Database
 from .schema import requests, runs
 
 
-class Requests(Reader):
-    """A reader that can also ask. See `caxton_host.ports.Store`."""
+class Requests:
+    """Requests to hosts, and their outcomes. See `caxton_host.ports.Requests`."""
 
-    def __init__(self, engine: sa.Engine, clock: Clock) -> None:
-        super().__init__(engine)
-        self._clock = clock
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
-    async def request(
+    async def ask_run(
         self, run_id: str, kind: str, actor: dict[str, JSON], reason: str
     ) -> int:
         """
-        Ask something of the host that drives a run, and return the request's number.
+        Send a request to the host that drives a run, and return its number.
 
         Raises:
             NotFoundError: There is no such run.
@@ -38,7 +33,7 @@ class Requests(Reader):
         """
         return await self._insert(kind, actor, reason, run_id=run_id)
 
-    async def ask(
+    async def ask_host(
         self,
         host: str,
         kind: str,
@@ -47,7 +42,7 @@ class Requests(Reader):
         subject: str | None = None,
     ) -> int:
         """
-        Ask something of a host as such, and return the request's number.
+        Send a request to a host, and return its number.
 
         Raises:
             StoreError: It could not be stored.
@@ -61,15 +56,23 @@ class Requests(Reader):
             kind=kind,
             actor=json.dumps(actor, ensure_ascii=False, sort_keys=True),
             reason=reason,
-            requested_at=self._clock.now(),
+            requested_at=self._database.clock.now(),
             **to,
         )
-        run_id = to.get("run_id") or ""
-        done = await asyncio.to_thread(self._write, statement, run_id)
-        return int(done.inserted_primary_key[0])
 
-    async def requests(self, host: str) -> list[Request]:
-        """Return what is asked of *host* and has no outcome yet, oldest first."""
+        def insert(connection: sa.Connection) -> int:
+            try:
+                done = connection.execute(statement)
+            except IntegrityError:
+                raise NotFoundError(f"there is no run {to.get('run_id')!r}") from None
+            key = done.inserted_primary_key
+            assert key is not None  # noqa: S101 -- the database gives it
+            return int(key[0])
+
+        return await self._database.change("the request", insert)
+
+    async def waiting(self, host: str) -> list[Request]:
+        """Return the requests to *host* without an outcome, oldest first."""
         query = (
             sa.select(
                 requests.c.id,
@@ -86,7 +89,7 @@ class Requests(Reader):
             )
             .order_by(requests.c.id)
         )
-        rows = await asyncio.to_thread(self._rows, query)
+        rows = await self._database.rows(query)
         return [
             Request(
                 id=row.id,
@@ -99,9 +102,9 @@ class Requests(Reader):
             for row in rows
         ]
 
-    async def answered(self, request_id: int, outcome: str) -> None:
+    async def answer(self, request_id: int, outcome: str) -> None:
         """
-        Note what came of a request, unless somebody has.
+        Store the outcome of a request, unless it has one.
 
         Raises:
             StoreError: It could not be stored.
@@ -111,20 +114,10 @@ class Requests(Reader):
             .values(outcome=outcome)
             .where(requests.c.id == request_id, requests.c.outcome.is_(None))
         )
-        await asyncio.to_thread(self._write, statement, "")
+        await self._database.change("the request", lambda c: c.execute(statement))
 
     async def outcome(self, request_id: int) -> str | None:
-        """Return what came of a request, or ``None`` as long as nothing did."""
+        """Return the outcome of a request, or ``None`` while it has none."""
         query = sa.select(requests.c.outcome).where(requests.c.id == request_id)
-        rows = await asyncio.to_thread(self._rows, query)
+        rows = await self._database.rows(query)
         return rows[0].outcome if rows else None
-
-    def _write(self, statement: sa.Insert | sa.Update, run_id: str) -> Any:  # noqa: ANN401 -- what SQLAlchemy types so
-        try:
-            with self.engine.connect() as connection:
-                return connection.execute(statement)
-        except IntegrityError:
-            raise NotFoundError(f"there is no run {run_id!r}") from None
-        except DBAPIError as exc:
-            text, fix = explain(exc, path_of(self.engine), "see `caxton db status`")
-            raise StoreError(f"the request cannot be stored: {text}", fix=fix) from None

@@ -17,7 +17,7 @@ metadata = sa.MetaData()
 
 # SQLite makes only an INTEGER primary key the row's own address.
 _POSITION = sa.BigInteger().with_variant(sa.Integer, "sqlite")
-# By code point, whatever the language of a server: so are names looked up.
+# Ordered by code point, independent of the locale of a server.
 _NAME = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 _STATES = ", ".join(f"'{state}'" for state in sorted(set(ENDS.values())))
 
@@ -46,7 +46,7 @@ events = sa.Table(
     sa.CheckConstraint("length(hash) = 32", name="ck_events_hash"),
 )
 
-#: What a hash binds besides the digest, in the order of `core.chain.envelope`.
+#: What a hash binds besides the digest, in the order of `core.log.chain.envelope`.
 ENVELOPE = (
     events.c.stream,
     events.c.seq,
@@ -57,7 +57,7 @@ ENVELOPE = (
     events.c.span_id,
 )
 
-#: The only table whose rows may ever be deleted: by an erasure, itself an event.
+#: The only log table whose rows may be deleted: by an erasure, itself an event.
 payloads = sa.Table(
     "payloads",
     metadata,
@@ -81,7 +81,7 @@ blobs = sa.Table(
     sa.Column("size", sa.BigInteger, nullable=False),
 )
 
-#: A projection of `events`, kept in the transaction of the event that changes it.
+#: A projection of `events`, updated in the transaction of the event that changes it.
 runs = sa.Table(
     "runs",
     metadata,
@@ -107,7 +107,7 @@ sa.Index(
     postgresql_where=_RUNNING,
 )
 
-#: What is asked of a host, or of the one that drives a run, and what came of it.
+#: Requests to a host, or to the one that drives a run, and their outcomes.
 requests = sa.Table(
     "requests",
     metadata,
@@ -137,7 +137,7 @@ sa.Index(
     postgresql_where=_OPEN,
 )
 
-#: What a host learnt of a server, by what it is reached with, for the next one.
+#: The protocol of each tool server, by the key of its address, shared by hosts.
 servers = sa.Table(
     "servers",
     metadata,
@@ -147,7 +147,7 @@ servers = sa.Table(
     sa.Column("seen_at", sa.BigInteger, nullable=False),
 )
 
-#: Which definition of each tool was accepted last: at first sight, or by a person.
+#: The definition of each tool that was accepted last: at first use, or by a person.
 tools = sa.Table(
     "tools",
     metadata,
@@ -158,7 +158,7 @@ tools = sa.Table(
     sa.Column("actor", sa.Text, nullable=False),
 )
 
-#: Who lives, and until when, by the server's clock; only in PostgreSQL.
+#: Leases of hosts, by the server's clock; only in PostgreSQL.
 hosts = sa.Table(
     "hosts",
     sa.MetaData(),
@@ -174,7 +174,7 @@ budgets = sa.Table(
     sa.Column("since", sa.BigInteger, nullable=False, server_default=sa.text("0")),
 )
 
-#: Calls that are under way, or in doubt, and have a place of a budget.
+#: Calls that are open or in doubt, and hold a place of a budget.
 slots = sa.Table(
     "slots",
     metadata,
@@ -184,7 +184,7 @@ slots = sa.Table(
     sa.Index("ix_slots_stream", "stream"),
 )
 
-#: Who may call a host that is served. Scopes, agents and roles are JSON.
+#: Who may call a host that serves. Scopes, agents and roles are JSON.
 tokens = sa.Table(
     "tokens",
     metadata,
@@ -199,7 +199,7 @@ tokens = sa.Table(
     sa.Column("revoked_at", sa.BigInteger),
 )
 
-#: Which run each key stands for that a client has made up.
+#: The run of each idempotency key of a client.
 submissions = sa.Table(
     "submissions",
     metadata,
@@ -211,9 +211,9 @@ submissions = sa.Table(
     sa.Index("ix_submissions_run_id", "run_id"),
 )
 
-#: One row: the tree of RFC 6962 over the hashes of all events, and the event where it
-#: ends. Its order is that of positions; on PostgreSQL, of transactions first. And the
-#: name of the log, and the server that it is on: see `incarnation`.
+#: One row: the tree of RFC 6962 over the hashes of all events, and its last event. Its
+#: order is that of positions; on PostgreSQL, of transactions first. Also the name of
+#: the log and its server: see `incarnation`.
 tree = sa.Table(
     "tree",
     metadata,
@@ -227,8 +227,8 @@ tree = sa.Table(
     sa.CheckConstraint("id = 1", name="ck_tree_id"),
 )
 
-#: Notes, each over the first events of the log. They are believed for their
-#: signatures; the key is the one to ask for, and no reason to trust it.
+#: Signed notes, each over the first events of the log. Only their signatures count; the
+#: public key tells which one to look for, and is no reason to trust it.
 checkpoints = sa.Table(
     "checkpoints",
     metadata,
@@ -257,7 +257,7 @@ class XID8(sa.types.UserDefinedType[str]):
         return "XID8"
 
 
-# Otherwise every comparison of tables finds a column of a type it does not know.
+# Otherwise every comparison of tables finds a column of an unknown type.
 ischema_names["xid8"] = XID8  # pyright: ignore[reportArgumentType] -- it lists its own
 
 #: The transaction that wrote an event; only in PostgreSQL.
@@ -265,7 +265,7 @@ xid = sa.column("xid", XID8(), _selectable=events)
 
 
 def declared(dialect: str) -> sa.MetaData:
-    """Return the tables as the database of that *dialect* has them."""
+    """Return the tables of a database of that *dialect*."""
     if dialect != "postgresql":
         return metadata
     tables = sa.MetaData()

@@ -1,8 +1,8 @@
 """
-Who signs the log, and when: what SQLite and PostgreSQL have in common.
+Signing the log: what SQLite and PostgreSQL have in common.
 
-A host signs with its first commit, then once a second while there is something new,
-and when it closes; so the log of a host that was killed lacks the last second.
+A host signs with its first commit, then once a second while there are new events, and
+when it closes; so the last second of a host that was killed is not signed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ..core.log.tree import Frontier
 from ..errors import CaxtonError, LogBrokenError, StoreError
 from ..lib.signing import Signer
 
-#: Seconds between two checkpoints that nobody asked for.
+#: Seconds between two checkpoints, unless one is forced.
 PERIOD = 1.0
-#: What is logged then, with what `unsigned` returns.
+#: Logged with what `unsigned` returns.
 UNSIGNED = "the log is not signed: %s. To fix: %s"
 _STATE = "the state folder ($XDG_STATE_HOME/caxton, else ~/.local/state/caxton)"
 
@@ -40,32 +40,32 @@ class Sealer(Protocol):
 
     @property
     def newest(self) -> Seal | None:
-        """The last one that was made here."""
+        """The newest checkpoint of this process."""
         ...
 
     async def seal(self, *, force: bool = False) -> None:
         """
-        Sign what is new, if anything is.
+        Sign new events, if there are any.
 
         Args:
-            force: Wait until all that was committed before is signed, by our key.
+            force: Wait until everything committed before is signed with our key.
 
         Raises:
-            StoreError: *force*, and it cannot be done.
+            StoreError: *force*, and it cannot be signed.
         """
         ...
 
 
 class Sealing:
     """
-    Seals once a second, and tells of each new checkpoint.
+    Signs once a second, and reports each new checkpoint.
 
     Args:
-        sealer: Does it.
+        sealer: Makes the checkpoints.
 
-        on_seal: Is told, on the event loop, of the newest one.
+        on_seal: Called with the newest one, on the event loop.
 
-        keep: Keeps it on this machine; called in a thread.
+        keep: Stores it on this machine; called in a thread.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Sealing:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Seal what is left, and end."""
+        """Sign the rest, and stop."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -95,10 +95,10 @@ class Sealing:
 
     async def force(self) -> Note:
         """
-        Return a checkpoint of all that is committed.
+        Return a checkpoint of everything that is committed.
 
         Raises:
-            StoreError: It cannot be signed, or there is nothing.
+            StoreError: It cannot be signed, or there are no events.
         """
         await self._sealer.seal(force=True)
         await self._tell()
@@ -123,14 +123,14 @@ class Sealing:
             await self._sealer.seal()
             await self._tell()
         except (CaxtonError, OSError) as exc:
-            # A run does not wait for a checkpoint, and does not fail for lack of one.
+            # No run waits for a checkpoint, or fails without one.
             if not self._warned:
                 self._warned = True
                 _log.warning(UNSIGNED, *unsigned(exc))
 
 
 def unsigned(exc: CaxtonError | OSError) -> tuple[str, str]:
-    """Return why a log is not signed, and what mends that: what `UNSIGNED` takes."""
+    """Return why a log is not signed, and how to fix it, for `UNSIGNED`."""
     if isinstance(exc, OSError):
         file = exc.filename or _STATE
         why = f"{file} cannot be written: {exc.strerror}"
@@ -145,7 +145,7 @@ def sign(signer: Signer, tree: Frontier, first: bytes) -> Seal:
 
 
 def shortened(events: int) -> LogBrokenError:
-    """Return what is said of a log that lost events: it takes no more."""
+    """Return the error for a log that lost events."""
     return LogBrokenError(
         f"the log has lost events: its tree has {events}",
         fix="caxton audit verify; restore the database from a copy",

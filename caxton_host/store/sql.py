@@ -1,9 +1,12 @@
-"""The log in an SQL database."""
+"""
+The log in an SQL database.
+
+A store is a set of parts over one `Database`. Callers take the part that they need.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping
 from types import TracebackType
 from typing import Self
 from weakref import WeakValueDictionary
@@ -12,38 +15,36 @@ import sqlalchemy as sa
 
 from ..core.calls import JSON
 from ..core.log.checkpoint import Note
-from ..core.log.events import Event, LogRestored, RunErased, RunSuspended
-from ..core.log.runs import GOING_ON, RESTORED, RunRow
-from ..core.names import run_of, stream_of
-from ..errors import BusyError, LeaseLost, NotFoundError, NotKeptError, StoreError
+from ..core.log.events import Event
+from ..errors import LeaseLost, NotFoundError, StoreError
 from ..lib.signing import Signer
 from ..ports import Clock, Trace
-from .backends import committer_of, leases_of, writer_of
-from .commit import Driver, Group, Line
-from .committed_mark import Kept
+from .budgets import Budgets
+from .commit import CommittedMark, Group, Line
+from .database import Database, Place
+from .definitions import Definitions, ServerProtocols
 from .drafts import Drafter, Entropy, salts
-from .engine import open_engine, whereabouts
-from .erasure import Erasure, no_run, payload_missing, scrub
-from .file_guard import Whereabouts
-from .incarnation import Copy, Incarnation
-from .leases import Leases
-from .log import SqlLog
+from .engine import file_of, open_engine, whereabouts
+from .erasure import Erasures
+from .file_guard import Whereabouts, hosts_of
+from .health import Health
+from .incarnation import Incarnation, Marks
+from .leases import FileLeases, HostLeases, Leases
 from .migrate import check, prepare
-from .recount import Recount
-from .schema import events, runs
-from .seals import Sealing
-from .serving import Serving, touch
-from .signed_marks import Marks
-from .takeover import Claim, driven, grown
-from .writer import OnCommit, Writer, untold
+from .reader import Reader
+from .requests import Requests
+from .seals import Sealer, Sealing
+from .sqlite import SqliteCommitter, SqliteSealer, SqliteTree
+from .tokens import Submissions, Tokens
+from .writer import OnCommit, SqlLog, Writer, untold
 
-#: Seconds after which a host that is not heard of counts as dead.
-LEASE = 15.0
+#: A host without a renewal for so long counts as dead.
+LEASE_S = 15.0
 
 
-class SqlStore(Serving):
+class SqlStore:
     """
-    See `caxton_host.ports.Store`. Belongs to one event loop; close it at the end.
+    See `caxton_host.ports.ServingStore`. Belongs to one event loop; to be closed.
 
     Like this::
 
@@ -52,35 +53,59 @@ class SqlStore(Serving):
             await log.append(event)
 
     Attributes:
-        copy: What is known of a log that is a copy; `restore` it before all else.
+        engine: To the database.
 
-        restored: That this was done here.
+        reader: Reads the log.
+
+        leases: Which hosts are alive, and which runs they drive.
+
+        requests: Requests to hosts.
+
+        definitions: Accepted definitions of tools.
+
+        server_protocols: The protocol version of each tool server.
+
+        budgets: What is spent.
+
+        erasure: Erases runs.
+
+        tokens: Who may call a host that serves.
+
+        submissions: The run of each idempotency key.
+
+        health: Whether the log can be used.
+
+        incarnation: Whether the log is a copy.
     """
 
     def __init__(  # noqa: PLR0913 -- made by `open`
         self,
-        engine: sa.Engine,
+        database: Database,
         *,
-        clock: Clock,
-        entropy: Entropy,
-        place: Whereabouts | Kept,
         writer: Writer | None,
-        leases: Leases,
+        hosts: HostLeases,
         lines: MutableMapping[str, Line],
+        incarnation: Incarnation,
         sealing: Sealing | None = None,
-        incarnation: Incarnation | None = None,
-        copy: Copy | None = None,
     ) -> None:
-        super().__init__(engine, clock, place)
-        self.copy = copy
-        self.restored: LogRestored | None = None
-        self._incarnation = incarnation
-        self._sealing = sealing
-        self._salts = salts(entropy)
+        self.engine = database.engine
+        self.reader = Reader(database)
+        self.leases = Leases(database, self.reader, hosts, lines)
+        self.requests = Requests(database)
+        self.definitions = Definitions(database)
+        self.server_protocols = ServerProtocols(database)
+        self.budgets = Budgets(database)
+        self.erasure = Erasures(database)
+        self.tokens = Tokens(database)
+        self.submissions = Submissions(database)
+        self.health = Health(database, self.leases, writer)
+        self.incarnation = incarnation
+        self._database = database
+        self._holds = hosts.holds
         self._writer = writer
-        self._leases = leases
+        self._sealing = sealing
+        # Streams that this host writes. The log of a stream keeps its line alive.
         self._lines = lines
-        self._host: str | None = None
 
     @classmethod
     def open(  # noqa: PLR0913 -- what a store takes from the outside
@@ -90,7 +115,7 @@ class SqlStore(Serving):
         clock: Clock,
         entropy: Entropy,
         write: bool = True,
-        lease: float = LEASE,
+        lease: float = LEASE_S,
         signer: Signer | None = None,
         on_seal: Callable[[Note], None] = lambda _: None,
         on_commit: OnCommit = untold,
@@ -105,70 +130,63 @@ class SqlStore(Serving):
 
             clock: Stamps events.
 
-            entropy: Gives that many random bytes, for salts: `os.urandom`.
+            entropy: Returns so many random bytes, for salts: `os.urandom`.
 
-            write: Create or migrate it if need be: only SQLite, a shared database
-                has its administrator. Without, nothing in it is changed; SQLite may
-                leave two empty companion files.
+            write: Open it to write. A SQLite database is created or migrated if
+                needed; a shared one is left to its administrator. Otherwise nothing is
+                changed, but SQLite may leave two empty companion files.
 
-            lease: Seconds after which a host that is not heard of counts as dead;
-                only PostgreSQL has to ask.
+            lease: Seconds after which a host without a renewal counts as dead; only for
+                PostgreSQL.
 
-            signer: Signs checkpoints, unless it is opened to read.
+            signer: Signs checkpoints, if opened to write.
 
-            on_seal: Is told of each of them, within a second.
+            on_seal: Called with each new checkpoint, within a second.
 
-            on_commit: Is told of each transaction.
+            on_commit: Called after each transaction.
 
-            marks: What this machine has signed: to tell a copy from the original,
-                when it is opened to write.
+            marks: The checkpoints of this machine, to tell a copy from the original;
+                used if opened to write.
 
-            accept: Open a copy too that lacks what this machine has signed.
+            accept: Open also a copy that lacks a checkpoint of this machine.
 
         Raises:
-            StoreError: There is no such database, or it is not one of this version.
+            StoreError: The database does not exist, or has another schema.
 
-            LogBrokenError: It lacks what this machine has signed.
+            LogBrokenError: It lacks a checkpoint that this machine has signed.
         """
         where = whereabouts(url)
-        place = where or Kept()
+        place: Place = where or CommittedMark()
         engine = open_engine(url, write=write, whereabouts=where if write else None)
         try:
             if write and where:
                 prepare(engine)
             else:
                 check(engine)
+            database = Database(engine, clock, salts(entropy), place, write=write)
             lines = WeakValueDictionary[str, Line]()
-            leases = leases_of(url, engine, lines, lease)
-            incarnation, copy = None, None
-            if write and marks:
-                incarnation = Incarnation(engine, marks)
-                copy = incarnation.recognise(leases.hosts, accept=accept)
-            opened = (
-                writer_of(engine, clock, place, signer, on_commit) if write else None
+            hosts = _host_leases(url, engine, lines, lease)
+            incarnation = Incarnation(database, marks if write else None)
+            incarnation.recognise(hosts.hosts, accept=accept)
+            writer, sealer = (
+                _writer(database, signer, on_commit) if write else (None, None)
             )
-            writer, sealer = opened or (None, None)
         except BaseException:
             engine.dispose()
             raise
 
         def keep(note: Note) -> None:
-            if isinstance(place, Kept):
+            if isinstance(place, CommittedMark):
                 place.note = note
-            if incarnation is not None:
-                incarnation.remember(note)
+            incarnation.remember(note)
 
         return cls(
-            engine,
-            clock=clock,
-            entropy=entropy,
-            place=place,
+            database,
             writer=writer,
-            leases=leases,
+            hosts=hosts,
             lines=lines,
             sealing=Sealing(sealer, on_seal, keep) if sealer and signer else None,
             incarnation=incarnation,
-            copy=copy,
         )
 
     def create(self, stream: str, trace: Trace | None = None) -> SqlLog:
@@ -178,54 +196,20 @@ class SqlStore(Serving):
         Raises:
             StoreError: The store is opened to read only.
         """
-        drafter = Drafter(stream, self._clock, self._salts, trace)
+        drafter = self._database.drafter(stream, trace)
         return self._log(drafter, Line(stream, places=False))
 
     async def resume_log(self, stream: str, trace: Trace | None = None) -> SqlLog:
         """
-        Return the log of a stream that goes on where it ends now.
+        Return the log of a stream, to append to its end.
 
         Raises:
             NotFoundError: It has no events.
 
             StoreError: The store is opened to read only.
         """
-        self._writing()
-        drafter, last = await self._end(stream, trace)
-        return self._log(drafter, Line(stream, (last.seq, last.hash)))
-
-    async def _end(
-        self, stream: str, trace: Trace | None
-    ) -> tuple[Drafter, sa.Row[int, bytes, int]]:
-        last = await self._last(stream)
-        if last is None:
-            raise NotFoundError(f"there is no stream {stream!r}")
-        drafter = Drafter(stream, self._clock, self._salts, trace)
-        drafter.recorded_at, drafter.seq = last.recorded_at, last.seq
-        return drafter, last
-
-    async def _last(self, stream: str) -> sa.Row[int, bytes, int] | None:
-        query = (
-            sa.select(events.c.seq, events.c.hash, events.c.recorded_at)
-            .where(events.c.stream == stream)
-            .order_by(events.c.seq.desc())
-            .limit(1)
-        )
-        rows = await asyncio.to_thread(self._rows, query)
-        return rows[0] if rows else None
-
-    async def join(self, host: str) -> None:
-        """
-        Become known as the host with that stream, until the store is closed.
-
-        Raises:
-            StoreError: The store is opened to read only, or it cannot be.
-        """
-        self._writing()
-        if self._host:
-            raise StoreError(f"this store is that of {self._host} already")
-        await self._leases.join(host)
-        self._host = host
+        self._database.require_write()
+        return self._log(*await self._end(stream, trace))
 
     async def claim(
         self, stream: str, *events: Event, after: int, trace: Trace | None = None
@@ -234,234 +218,45 @@ class SqlStore(Serving):
         Add *events* to a stream that no living host drives, and return its log.
 
         Raises:
-            BusyError: A living host drives it, or it has grown meanwhile.
+            BusyError: A living host drives it, or it has grown since it was read.
 
             NotFoundError: It has no events.
 
             StoreError: They could not be stored.
         """
-        self._writing()
-        drafter, last = await self._end(stream, trace)
-        if last.seq != after:
-            raise await self._gone_on(stream)
-        line = Line(stream, (last.seq, last.hash))
-        guard = Claim(
-            stream=stream,
-            leases=self._leases,
-            host=self._host,
-            driven=lambda: self._drives(stream),
-        )
-        group = Group(
-            line=line, drafts=drafter.draft(events), blobs={}, reserve=(), guard=guard
-        )
+        self._database.require_write()
+        drafter, line = await self._end(stream, trace)
+        if drafter.seq != after:
+            raise await self.leases.refusal(stream)
+        guard = self.leases.takeover(stream)
+        group = Group(line, drafter.draft(events), {}, guard=guard)
         try:
-            await asyncio.to_thread(self._alone, group)
+            await self._database.commit(group)
         except LeaseLost:
-            raise await self._gone_on(stream) from None
+            raise await self.leases.refusal(stream) from None
         return self._log(drafter, line)
 
-    async def _gone_on(self, stream: str) -> BusyError:
-        run_id = run_of(stream)
-        owner = await self.owner(run_id)
-        return driven(run_id, owner) if owner else grown(stream)
+    async def _end(self, stream: str, trace: Trace | None) -> tuple[Drafter, Line]:
+        last = await self._database.last(stream)
+        if last is None:
+            raise NotFoundError(f"there is no stream {stream!r}")
+        drafter = self._database.drafter(stream, trace)
+        drafter.recorded_at, drafter.seq = last.recorded_at, last.seq
+        return drafter, Line(stream, (last.seq, last.hash))
 
-    def _alone(self, group: Group) -> None:
-        # Not over the connection of the writer: it would wait for other hosts.
-        committer = committer_of(self.engine, self._clock, self._place)
-        try:
-            committer.alone(group)
-        finally:
-            committer.close()
-
-    def _drives(self, stream: str) -> bool:
-        line = self._lines.get(stream)
-        return line is not None and line.error is None
-
-    async def owner(self, run_id: str) -> str | None:
-        """Return the stream of the living host that drives a run, or ``None``."""
-        query = sa.select(runs.c.owner).where(runs.c.run_id == run_id)
-        rows = await asyncio.to_thread(self._rows, query)
-        host = rows[0].owner if rows else None
-        if host is None:
-            return None
-        living = await asyncio.to_thread(self._leases.living, {host})
-        return host if host in living else None
-
-    async def hosts(self) -> list[str]:
-        """Return the streams of the hosts that live, oldest first."""
-        return sorted(await asyncio.to_thread(self._leases.hosts))
-
-    async def idle(self) -> list[RunRow]:
-        """
-        Return the runs under way that no living host drives, oldest first.
-
-        Those that this host has let go of, because their logs failed, are among them.
-        """
-        rows = await self.running()
-        owners = {row.owner for row in rows if row.owner is not None}
-        living = await asyncio.to_thread(self._leases.living, owners)
-        return [
-            row
-            for row in rows
-            if row.owner not in living
-            or (row.owner == self._host and not self._drives(stream_of(row.run_id)))
-        ]
-
-    async def erase(
-        self,
-        run_id: str,
-        stream: str,
-        *before: Event,
-        actor: dict[str, JSON],
-        reason: str,
-        bundle: dict[str, JSON] | None = None,
-    ) -> RunErased:
-        """
-        Delete the payloads of a run that has ended, and record it.
-
-        Args:
-            run_id: The run.
-
-            stream: Of the host that does it, which writes nothing else meanwhile.
-
-            before: What comes before in that stream.
-
-            actor: Who wants it.
-
-            reason: Why.
-
-            bundle: The file that has them now, ``{name, sha256}``.
-
-        Raises:
-            NotFoundError: There is no such run.
-
-            NotKeptError: It was erased before.
-
-            LogBrokenError: Somebody else removed its payloads.
-
-            UsageError: It goes on, or a fork of it does.
-
-            StoreError: It could not be done, and nothing was.
-        """
-        count = sa.select(sa.func.count()).where(events.c.stream == stream_of(run_id))
-        query = sa.select(runs.c.agent, count.scalar_subquery())
-        rows = await asyncio.to_thread(self._rows, query.where(runs.c.run_id == run_id))
-        if not rows:
-            raise no_run(run_id)
-        erased = RunErased(
-            run=run_id,
-            actor=actor,
-            reason=reason,
-            agent=rows[0][0],
-            events=rows[0][1],
-            bundle=bundle,
-        )
-        try:
-            await self._record(stream, [*before, erased], Erasure(run_id=run_id))
-        except NotKeptError:
-            if stream_of(run_id) not in await self.erased():
-                raise payload_missing(stream_of(run_id)) from None
-            raise
-        return erased
+    def _log(self, drafter: Drafter, line: Line) -> SqlLog:
+        if self._writer is None:
+            raise StoreError("the log is opened to read only")
+        self._lines[line.stream] = line
+        return SqlLog(self._writer, drafter, line, self._holds)
 
     async def restore(
         self, stream: str, *before: Event, actor: dict[str, JSON]
     ) -> None:
-        """
-        Make a copy a log of its own, in which no run goes on by itself.
-
-        Args:
-            stream: Of the host that does it, which writes nothing else meanwhile.
-
-            before: What comes before in that stream.
-
-            actor: Who wants it.
-
-        Raises:
-            StoreError: It could not be done to its end, and it is a copy still.
-        """
-        copy, incarnation = self.copy, self._incarnation
-        if copy is None or incarnation is None:
-            raise StoreError("the log is no copy")
-        query = sa.select(runs.c.run_id).where(runs.c.state.in_(sorted(GOING_ON)))
-        going_on = await asyncio.to_thread(self._rows, query)
-        for row in going_on:
-            held = RunSuspended(reason=RESTORED)
-            await self._record(stream_of(row.run_id), [held])
-        restored = LogRestored(
-            size=copy.size,
-            root=copy.root.hex(),
-            actor=actor,
-            had_size=copy.had.size if copy.had else None,
-            had_root=copy.had.root.hex() if copy.had else None,
-            runs=len(going_on),
-        )
-        await self._record(stream, [*before, restored], incarnation.rename)
-        incarnation.renamed()
-        self.copy, self.restored = None, restored
+        """Make a copy a log of its own, and sign it; see `Incarnation.restore`."""
+        await self.incarnation.restore(stream, *before, actor=actor)
         if self._sealing is not None:
             await self.seal()
-
-    async def _record(
-        self,
-        stream: str,
-        events: Sequence[Event],
-        guard: Callable[[Driver], None] | None = None,
-    ) -> None:
-        drafter, line = Drafter(stream, self._clock, self._salts, None), Line(stream)
-        if last := await self._last(stream):
-            drafter.recorded_at, line.head = last.recorded_at, (last.seq, last.hash)
-        drafts = drafter.draft(events)
-        group = Group(line=line, drafts=drafts, blobs={}, guard=guard)
-        await asyncio.to_thread(self._alone, group)
-
-    async def recount(self) -> tuple[int, int]:
-        """
-        Count all budgets again from the log; hosts wait meanwhile.
-
-        Returns how many budgets there are, and how many calls hold a place of one.
-
-        Raises:
-            StoreError: It could not be done, and nothing was.
-        """
-        shared = self.engine.dialect.name != "sqlite"
-        recount = Recount(now=self._clock.now(), shared=shared)
-        group = Group(line=Line(""), drafts=(), blobs={}, guard=recount)
-        await asyncio.to_thread(self._alone, group)
-        return recount.budgets, recount.places
-
-    async def scrub(self) -> bool:
-        """Take what was erased out of the file too; return whether that was done."""
-        return await asyncio.to_thread(scrub, self.engine)
-
-    def _log(self, drafter: Drafter, line: Line) -> SqlLog:
-        self._lines[line.stream] = line
-        return SqlLog(self._writing(), drafter, line, self._leases)
-
-    def _writing(self) -> Writer:
-        if self._writer is None:
-            raise StoreError("the log is opened to read only")
-        return self._writer
-
-    async def check(self) -> None:
-        """
-        Return if the log is well, as `Serving.check`, and this host may send.
-
-        Raises:
-            LeaseLost: Its lease has lapsed: other hosts may take its runs over.
-
-            StoreError: See `Serving.check`.
-        """
-        await super().check()
-        if self._host and not self._leases.holds():
-            raise LeaseLost(
-                "the lease of this host has lapsed", fix="see `caxton db status`"
-            )
-
-    def _write_again(self) -> None:
-        if self._writer is not None and self._writer.failed:
-            self._alone(Group(line=Line(""), drafts=(), blobs={}, guard=touch))
-            self._writer.failed = False
 
     @property
     def commits(self) -> int:
@@ -470,7 +265,7 @@ class SqlStore(Serving):
 
     async def seal(self) -> Note:
         """
-        Return a checkpoint of all that is committed, signed by our key.
+        Return a checkpoint of everything that is committed, signed with our key.
 
         Raises:
             StoreError: The store cannot sign, or there is nothing to sign.
@@ -480,7 +275,7 @@ class SqlStore(Serving):
         return await self._sealing.force()
 
     async def aclose(self) -> None:
-        """Store what is queued, sign it, and close the database."""
+        """Store queued events, sign the log, and close the database."""
         try:
             if self._sealing is not None:
                 await self._sealing.stop()
@@ -492,11 +287,12 @@ class SqlStore(Serving):
             if self._writer is not None:
                 await self._writer.aclose()
         finally:
-            await self._leases.aclose()
-            self._near.close()
+            await self.leases.aclose()
+            self.tokens.close()
+            place = self._database.place
             try:
-                if self._writer is not None and isinstance(self._place, Whereabouts):
-                    self._place.save(self.engine)
+                if self._writer is not None and isinstance(place, Whereabouts):
+                    place.save(self.engine)
             finally:
                 self.engine.dispose()
 
@@ -512,3 +308,30 @@ class SqlStore(Serving):
         tb: TracebackType | None,
     ) -> None:
         await self.aclose()
+
+
+def _writer(
+    database: Database, signer: Signer | None, on_commit: OnCommit
+) -> tuple[Writer, Sealer]:
+    """Return what appends, and what signs."""
+    engine, clock, place = database.engine, database.clock, database.place
+    if isinstance(place, Whereabouts):
+        tree = SqliteTree(clock, signer)
+        writer = Writer(SqliteCommitter(engine, tree, clock, place), on_commit)
+        return writer, SqliteSealer(writer, tree)
+    from .postgres import PostgresCommitter, PostgresTree  # noqa: PLC0415 -- an extra
+
+    writer = Writer(PostgresCommitter(engine, place), on_commit)
+    return writer, PostgresTree(engine, clock, signer)
+
+
+def _host_leases(
+    url: str, engine: sa.Engine, lines: MutableMapping[str, Line], lease_s: float
+) -> HostLeases:
+    """Return the leases of the hosts that share the database at *url*."""
+    file = file_of(url)
+    if file is not None:
+        return FileLeases(hosts_of(file))
+    from .leases_postgres import PostgresLeases  # noqa: PLC0415 -- an extra
+
+    return PostgresLeases(engine, lines, lease_s)

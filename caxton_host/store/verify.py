@@ -1,14 +1,18 @@
 """
-Recomputes every hash from the stored columns, and the tree over them, in one pass.
+Verifying a log in one pass: every hash from the stored columns, and the tree over them.
 
-What is kept meanwhile is the end of each stream and the frontier of the tree. Nothing
-is written, no key is made; a read-only copy will do.
+The tree is compared with every root that the log is claimed to have had: the one that
+the writer stored, the checkpoints of the database, and those that were kept elsewhere.
+Claims come in the order of their sizes, as the events do. Only the end of each stream
+and the frontier of the tree are held in memory. Nothing is written and no key is made;
+a read-only copy is enough.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import heapq
 import sqlite3
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import (
@@ -17,6 +21,7 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -24,16 +29,17 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from ..core.log.audit import Chains, Fault, Stored, Verdict
-from ..core.log.checkpoint import Note
+from ..core.log.chain import MAX_FAULTS, Chains, Fault, Signer, Stored, Verdict
+from ..core.log.checkpoint import Checkpoint, Note, origin_of, parse_note
 from ..core.log.tree import Frontier
 from ..core.names import RUN
-from .engine import unreadable
+from ..errors import BadBytes
+from ..lib.signing import Judged, judge
+from .database import Columns, Query, rows
+from .diagnosis import unreadable
 from .erasure import erased_runs
 from .merkle_process import Apart
 from .reader import Reader
-from .roots import Claim, Roots, claims
-from .rows import Columns, Query, rows
 from .schema import blobs, checkpoints, events, payloads, tree, xid
 
 _AT_ONCE = 1000
@@ -57,7 +63,7 @@ async def verify(
     Args:
         reader: Of the database.
 
-        stream: Only its events are looked into; of all others, the hashes.
+        stream: Only its events are checked; of all others, only the hashes are read.
 
         trusted: Public keys that are known from elsewhere.
 
@@ -84,7 +90,8 @@ def _verify(look: Callable[..., Verdict]) -> Verdict:
                 cause, "sqlite_errorcode"
             ):
                 raise
-            # The driver's own: a text that is none. Reading such takes twice as long.
+            # The driver's own error for text that is not UTF-8. Lenient reading is
+            # slower.
             return look(lenient=True)
     except (DBAPIError, sqlite3.Error) as exc:
         raise unreadable(exc) from None
@@ -104,15 +111,15 @@ def _look(  # noqa: PLR0913 -- what `verify` was given
     chains = Chains(erasable=_is_run)
     with (
         _connected(engine, lenient=lenient) as before,
-        # Looked at first: what is signed meanwhile is not a log that was cut.
+        # Read first: a checkpoint that is signed meanwhile would look like a cut log.
         closing(_claims(before)) as said,
         _connected(engine, lenient=lenient) as connection,
         _tree(connection) as grown,
     ):
         told = claims(said, outside, trusted)
         roots = Roots(told, grown, numbered=not shared, copy=copy)
-        # A run may be erased during the scan: only of one that was erased before it,
-        # no payload may be there, and only behind it, all erasures are known.
+        # A run may be erased during the scan: only runs that were erased before it may
+        # have no payload, and only after it all erasures are known.
         restorable = erased_runs(connection)
         if stream is None:
             _whole(connection, order, chains, roots)
@@ -127,7 +134,7 @@ def _look(  # noqa: PLR0913 -- what `verify` was given
 
 
 def _tree(connection: sa.Connection) -> AbstractContextManager[Frontier | Apart]:
-    """Give a tree: for a small log one in this process, which has it at once."""
+    """Return a tree, in this process for a small log."""
     (last,) = next(rows(connection, sa.select(sa.func.max(events.c.position))))
     large = isinstance(last, int) and last > _LARGE
     return Apart() if large else nullcontext(Frontier())
@@ -182,7 +189,7 @@ def _pages(connection: sa.Connection, query: Query) -> Iterator[list[Columns]]:
             while page := list(islice(found, _AT_ONCE)):
                 yield page
         return
-    # Through SQLAlchemy each row costs a third of what its check does.
+    # Through SQLAlchemy each row costs a third of its check.
     compiled = query.compile(dialect=connection.dialect)
     with closing(driver.execute(str(compiled), [*compiled.params.values()])) as cursor:
         while page := cursor.fetchmany(_AT_ONCE):
@@ -190,7 +197,7 @@ def _pages(connection: sa.Connection, query: Query) -> Iterator[list[Columns]]:
 
 
 def _claims(connection: sa.Connection) -> Generator[Claim]:
-    """Return what the database says of its own roots, in the order of sizes."""
+    """Return the roots that the database claims, in the order of sizes."""
     grown = sa.select(tree.c.size, tree.c.frontier)
     (size, frontier) = next(rows(connection, grown), (0, b""))
     signed = sa.select(
@@ -221,13 +228,13 @@ def _blobs(connection: sa.Connection) -> list[Fault]:
     for digest, data in rows(connection, sa.select(blobs.c.sha256, blobs.c.bytes)):
         if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != digest:
             bad = bad or [str(digest)]
-    text = "the bytes kept as {} are others now"
+    text = "the bytes kept as {} were changed"
     return [Fault(kind="blob", message=text.format(digest)) for digest in bad]
 
 
 @contextmanager
 def _connected(engine: sa.Engine, *, lenient: bool) -> Generator[sa.Connection]:
-    """Give a connection; *lenient*, it reads texts which are none: a forger's, say."""
+    """Return a connection; *lenient*, it reads text that is not UTF-8, as if forged."""
     with engine.connect() as connection:
         driver = connection.connection.driver_connection
         if lenient and isinstance(driver, sqlite3.Connection):
@@ -244,3 +251,278 @@ def _name(field: str) -> str:
 
 def _decoded(raw: bytes) -> str:
     return raw.decode(errors="surrogateescape")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """
+    A claim of the root over the first *size* events of the log.
+
+    Attributes:
+        note: A checkpoint; without, the writer's own tree.
+
+        root: Of the tree.
+
+        public_key: The key that a checkpoint of the database names.
+
+        judged: Whether its signer is trusted.
+
+        fault: Why it is not valid.
+    """
+
+    size: int
+    note: Note | None = None
+    root: bytes = b""
+    public_key: bytes | None = None
+    judged: Judged = "unknown"
+    fault: str = ""
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether it was kept outside the database."""
+        return self.note is not None and self.public_key is None
+
+    @classmethod
+    def of_tree(cls, size: object, frontier: object) -> Claim:
+        """Return the claim of the tree that the writer stored."""
+        if isinstance(size, int) and isinstance(frontier, bytes):
+            try:
+                return cls(size=size, root=Frontier.parse(size, frontier).root())
+            except ValueError:
+                pass
+        return cls(size=0, fault="the stored tree of the log is not valid")
+
+    @classmethod
+    def of_row(cls, size: object, data: object, key: object) -> Claim:
+        """Return the claim of a row of checkpoints."""
+        known = size if isinstance(size, int) else 0
+        try:
+            note = parse_note(data if isinstance(data, bytes) else b"")
+        except BadBytes as exc:
+            return cls(size=known, fault=f"a checkpoint of {known} events: {exc}")
+        owner = key if isinstance(key, bytes) else b""
+        if note.checkpoint.size != size or judge(note, [owner]) != "trusted":
+            return cls(size=known, fault=f"the checkpoint of {known} events is forged")
+        return cls(size=known, note=note, root=note.checkpoint.root, public_key=owner)
+
+
+def claims(
+    found: Iterator[Claim], outside: Sequence[Note], trusted: Collection[bytes]
+) -> Iterator[Claim]:
+    """Yield all claims in the order of their sizes, judged."""
+    kept = [
+        Claim(size=note.checkpoint.size, note=note, root=note.checkpoint.root)
+        for note in outside
+    ]
+    kept.sort(key=lambda claim: claim.size)
+    for claim in heapq.merge(found, kept, key=lambda claim: claim.size):
+        if claim.note is None:
+            yield claim
+            continue
+        yield Claim(
+            size=claim.size,
+            note=claim.note,
+            root=claim.root,
+            public_key=claim.public_key,
+            judged=judge(claim.note, trusted),
+        )
+
+
+class Roots:
+    """
+    Grows the tree, and checks each claim when its size is reached.
+
+    Args:
+        claims: In the order of their sizes.
+
+        tree: The tree to grow.
+
+        numbered: The positions of the log have no gaps.
+
+        copy: The log is a copy: checkpoints that were kept elsewhere may be ahead of
+            it.
+    """
+
+    def __init__(
+        self,
+        claims: Iterator[Claim],
+        tree: Frontier | Apart,
+        *,
+        numbered: bool,
+        copy: bool = False,
+    ) -> None:
+        self._claims = claims
+        self._next = next(claims, None)
+        self._numbered = numbered
+        self._copy = copy
+        self._tree = tree
+        self._origin: str | None = None
+        self._last = self._time = 0
+        self._backwards = 0
+        self._true = 0
+        self._false: tuple[int, int, int] | None = None
+        self._faults: list[Fault] = []
+        self._newest: Checkpoint | None = None
+        self._unknown: Claim | None = None
+        self._asked: tuple[Claim, int, Callable[[], bytes]] | None = None
+
+    def add(
+        self, hashes: Sequence[Any], times: Sequence[Any], positions: Sequence[int]
+    ) -> None:
+        """Add events, in the order of the log; their columns may hold any type."""
+        if self._origin is None:
+            first = hashes[0]
+            self._origin = origin_of(first if isinstance(first, bytes) else b"")
+        if self._numbered:
+            self._number(positions)
+        self._watch(times)
+        at = 0
+        end = self._tree.size + len(hashes)
+        while self._next is not None and self._next.size <= end:
+            until = self._next.size - (end - len(hashes))
+            self._grow(hashes[at : max(at, until)])
+            at = max(at, until)
+            self._ask(self._next)
+            self._next = next(self._claims, None)
+        self._grow(hashes[at:])
+
+    def verdict(self, chains: Chains, faults: Sequence[Fault]) -> Verdict:
+        """Return the verdict, once all events were added."""
+        count = self._tree.size
+        lacking = lag = 0
+        while self._next is not None:
+            if self._next.size > count:
+                if self._copy and self._next.is_outside:
+                    lag = max(lag, self._next.size - count)
+                else:
+                    lacking = max(lacking, self._next.size)
+                self._note(self._next)
+            else:
+                self._ask(self._next)
+            self._next = next(self._claims, None)
+        self._settle()
+        return Verdict(
+            streams=chains.streams,
+            events=chains.events,
+            faults=(*faults, *self._told(lacking), *self._faults),
+            checkpoint=self._newest,
+            signer=self._signer(),
+            behind=count - (self._newest.size if self._newest else 0),
+            erased=chains.missing,
+            erased_runs=chains.erased_runs,
+            lag=lag,
+        )
+
+    def _grow(self, hashes: Sequence[Any]) -> None:
+        try:
+            self._tree.extend(hashes)
+        except TypeError:
+            whole = [one if isinstance(one, bytes) else b"" for one in hashes]
+            self._tree.extend(whole)
+
+    def _number(self, positions: Sequence[int]) -> None:
+        before, self._last = self._last, positions[-1]
+        if positions[0] == before + 1 and self._last - before == len(positions):
+            return
+        self._numbered = False  # one is reported; what follows is shifted
+        for position in positions:
+            before += 1
+            if position != before:
+                self._tell(
+                    "missing", f"the event at position {before} of the log is missing"
+                )
+                return
+
+    def _watch(self, times: Sequence[Any]) -> None:
+        """Note where times decrease, as they usually do if events were moved."""
+        try:
+            if list(times) != sorted(times) or times[0] < self._time:
+                self._backwards = self._tree.size + len(times)
+            self._time = times[-1]
+        except TypeError:
+            self._time = 0
+
+    def _ask(self, claim: Claim) -> None:
+        self._settle()
+        if not self._note(claim):
+            return
+        if isinstance(self._tree, Apart):
+            # Fetched with the next claim, so that nothing waits for it.
+            self._asked = claim, self._backwards, self._tree.ask()
+        else:
+            self._judge(claim, self._backwards, self._tree.root())
+
+    def _settle(self) -> None:
+        if self._asked is not None:
+            claim, backwards, answer = self._asked
+            self._asked = None
+            self._judge(claim, backwards, answer())
+
+    def _judge(self, claim: Claim, backwards: int, root: bytes) -> None:
+        if claim.size == 0 or claim.root == root:
+            if claim.note:
+                self._true = claim.size
+            if claim.note and claim.judged == "trusted":
+                self._newest = claim.note.checkpoint
+        elif claim.note is None:
+            self._tell("tree", "the stored tree is not that of the log")
+        elif self._false is None:
+            self._false = self._true, claim.size, backwards
+
+    def _note(self, claim: Claim) -> bool:
+        """Check a claim itself, and return whether it is valid."""
+        text = claim.fault
+        if claim.judged == "forged":
+            text = f"the checkpoint of {claim.size} events is forged"
+        elif claim.note and self._origin not in {None, claim.note.checkpoint.origin}:
+            text = f"the checkpoint of {claim.size} events is of another log"
+        if text:
+            self._tell("checkpoint", text)
+            return False
+        if claim.note and claim.judged == "unknown":
+            self._unknown = claim
+        return True
+
+    def _tell(self, kind: str, text: str) -> None:
+        if len(self._faults) < MAX_FAULTS:
+            self._faults.append(Fault(kind=kind, message=text))
+
+    def _told(self, lacking: int) -> Iterator[Fault]:
+        count = self._tree.size
+        if self._false is None:
+            if lacking:
+                yield Fault(
+                    kind="cut",
+                    message=f"the log has {count} events of {lacking}: its tail was "
+                    f"cut off, or events behind the first {self._true} were removed",
+                )
+            return
+        true, false, backwards = self._false
+        if lacking:
+            kind = "removed"
+        elif true < backwards:
+            kind = "moved"
+        else:
+            kind = "rewritten"
+        yield Fault(
+            kind=kind,
+            message=_KINDS[kind].format(
+                first=true + 1, last=false, count=count, lacking=lacking
+            ),
+        )
+
+    def _signer(self) -> Signer | None:
+        newest = self._newest.size if self._newest else 0
+        if self._unknown is not None and self._unknown.size > newest:
+            return Signer(public_key=self._unknown.public_key, trusted=False)
+        return Signer(public_key=None, trusted=True) if self._newest else None
+
+
+_KINDS = {
+    "rewritten": "events {first} to {last} of the log are not those that were signed: "
+    "they were rewritten with their chain, or some were removed",
+    "moved": "events {first} to {last} of the log are not those that were signed: "
+    "their times go back, so they were moved, across runs",
+    "removed": "events were removed, and those behind them renumbered, between {first} "
+    "and {last}: the log has {count} events of {lacking}",
+}

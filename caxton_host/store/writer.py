@@ -1,10 +1,11 @@
 """
-When to commit: now, together with others, or a few milliseconds later.
+The log of one run, and the writer that decides when to commit.
 
-All decisions are made on the event loop. While one batch is with the thread that
-commits it, the next one gathers; so the slower the disk, the larger the batches.
-A run that is alone commits right here if no network lies between: a hop to the
-thread and back would cost it more than the disk does.
+A commit happens now, together with others, or a few milliseconds later. All decisions
+are made on the event loop. While one batch is with the thread that commits it, the next
+one gathers; so the slower the disk, the larger the batches. A run that is alone commits
+on the event loop if no network lies between: a hop to the thread and back would cost it
+more than the disk does.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
+from ..core.log.events import Event
 from ..core.log.runs import ENDS
 from ..errors import StoreError
-from ..ports import Refused
+from ..ports import Refused, Reservation
 from .commit import Committer, Group, Line, LockedError, Outcome
+from .drafts import Drafter
 
 BATCH = 512
 #: Seconds that a queued event waits for an append to ride on.
@@ -29,21 +32,21 @@ LIGHT = 256 * 1024
 
 _OVER = frozenset(name for name, state in ENDS.items() if state != "running")
 
-#: Is told of each transaction: its seconds, its events, and how many appends wait.
+#: Called after each transaction: its seconds, its events, and how many appends wait.
 OnCommit: TypeAlias = Callable[[float, int, int], None]
 
 
 def untold(seconds: float, events: int, queued: int) -> None:
-    """Tell nobody of a transaction."""
+    """Ignore a transaction."""
     del seconds, events, queued
 
 
 class Writer:
     """
-    The only one in this process that appends. Belongs to one event loop.
+    Appends to the log; one per process. Belongs to one event loop.
 
     Attributes:
-        failed: Whether the last transaction could not be made.
+        failed: Whether the last transaction failed.
     """
 
     def __init__(self, committer: Committer, on_commit: OnCommit = untold) -> None:
@@ -67,7 +70,7 @@ class Writer:
 
     def check(self, line: Line) -> None:
         """
-        Return if *line* may grow.
+        Return if *line* can take events.
 
         Raises:
             StoreError: It failed before, or the store is closed.
@@ -109,7 +112,7 @@ class Writer:
         return group.outcome
 
     async def aclose(self) -> None:
-        """Store what is queued, and take no more."""
+        """Store queued groups, and take no more."""
         if self._closed is not None:
             return
         self._closed = asyncio.Event()
@@ -128,7 +131,7 @@ class Writer:
         self._pending.append(group)
 
     def _is_alone(self, line: Line) -> bool:
-        """Whether no other waits, nor did of late, and a commit may be here."""
+        """Return whether to commit on the event loop: no other stream is active."""
         return (
             (self._last is line or self._over)
             and self._committer.inline
@@ -155,7 +158,8 @@ class Writer:
         self._settle(batch, outcomes)
 
     def _wake(self) -> None:
-        # Not at once: whoever else is ready to run in this turn joins the batch.
+        # Not at once: other tasks that are ready in this turn of the loop join the
+        # batch.
         if not self._woken and not self._committing:
             self._woken = True
             asyncio.get_running_loop().call_soon(self._dispatch)
@@ -211,7 +215,7 @@ class Writer:
         self._on_commit(took, stored, len(self._pending))
 
     def _remember(self, batch: Sequence[Group]) -> None:
-        """Note whose commit it was, and whether that run is over: nobody is left."""
+        """Note the stream of the commit, if it was one, and whether its run is over."""
         line, drafts = batch[-1].line, batch[-1].drafts
         is_one = all(group.line is line for group in batch)
         self._last = line if is_one else None
@@ -219,9 +223,9 @@ class Writer:
 
     def _waive(self, group: Group) -> None:
         """
-        Store *group* even if it is refused: nobody is left to hear of that.
+        Store *group* even if it is refused, since its caller was cancelled.
 
-        What comes behind it in its stream needs it, and nothing is sent.
+        Later events of its stream depend on it, and no call is sent.
         """
         group.waived = True
         if isinstance(group.outcome, Refused):
@@ -232,7 +236,7 @@ class Writer:
         failed, again = False, list[Group]()
         for group, outcome in zip(batch, outcomes, strict=True):
             if isinstance(outcome, Refused) and group.waived:
-                # Its caller went away while it was refused.
+                # Its caller was cancelled while it was refused.
                 self._waiters -= 1
                 group.future = None
                 again.append(group)
@@ -261,5 +265,66 @@ class Writer:
 
 
 def _again(error: StoreError) -> StoreError:
-    """Return a copy: an exception raised twice carries both its tracebacks."""
+    """Return a copy: an exception that is raised twice carries both tracebacks."""
     return type(error)(str(error), fix=error.fix)
+
+
+class SqlLog:
+    """See `caxton_host.ports.EventLog`. Made by `SqlStore.create`."""
+
+    def __init__(
+        self, writer: Writer, drafter: Drafter, line: Line, holds: Callable[[], bool]
+    ) -> None:
+        self._writer = writer
+        self._holds = holds
+        self._drafter = drafter
+        self._line = line
+
+    @property
+    def recorded_at(self) -> int:
+        """When the newest event was recorded."""
+        return self._drafter.recorded_at
+
+    @property
+    def head(self) -> tuple[int, bytes]:
+        """Number and hash of the newest durable event."""
+        return self._line.head
+
+    def holds(self) -> bool:
+        """Return whether this host may still send for the stream."""
+        return self._line.error is None and self._holds()
+
+    def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
+        """Add *events* to the stream without waiting."""
+        group = self._group(events, blobs, ())
+        if not group.is_empty:
+            self._writer.queue(group)
+
+    async def append(
+        self,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        reserve: Sequence[Reservation] = (),
+    ) -> Refused | None:
+        """Add *events*, and return once they and all before them are durable."""
+        group = self._group(events, blobs, reserve)
+        if group.is_empty and not self._line.outstanding:
+            return None
+        refused = await self._writer.append(group)
+        if refused is not None:
+            self._drafter.seq -= len(group.drafts)
+        return refused
+
+    def _group(
+        self,
+        events: Sequence[Event],
+        blobs: Mapping[str, bytes] | None,
+        reserve: Sequence[Reservation],
+    ) -> Group:
+        self._writer.check(self._line)
+        return Group(
+            line=self._line,
+            drafts=self._drafter.draft(events),
+            blobs=blobs or {},
+            reserve=reserve,
+        )

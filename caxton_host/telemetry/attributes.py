@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 from ..core.calls import JSON, Completed, Failed, Outcome, Route
 from ..core.grants.approvals import Unapproved
-from ..core.log.attribution import how
 from ..core.log.events import ToolCompleted, ToolInvoked
+from ..core.log.runs import outcome_word
 from ..core.names import stream_of
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import (
@@ -116,7 +116,7 @@ def route_fields(server: str, tool: str, effect: str) -> Fields:
 
 def outcome_fields(outcome: Outcome, route: Route | None = None) -> Fields:
     """Return the outcome of a call, with its server and tool."""
-    fields: Fields = {"caxton.call.outcome": how(outcome)}
+    fields: Fields = {"caxton.call.outcome": outcome_word(outcome)}
     if isinstance(outcome, Completed) and outcome.cached:
         fields["caxton.call.cached"] = True
     if isinstance(outcome, Failed):

@@ -18,8 +18,7 @@ from ..lib.logs import about
 from ..ports import RunSpan, Served
 from .metrics import Scrape, nothing_to_read
 from .sinks import ObservedRun, Sink
-from .timed import TimedTools
-from .tools import TracedTools
+from .tools import TimedTools, TracedTools
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -96,7 +95,7 @@ class Observer:
     def traced(self, tools: ToolService) -> ToolService:
         """Return *tools*, of which every attempt is observed."""
         if self._others:
-            tools = TimedTools(tools, self._others)
+            tools = TimedTools(tools, [sink.attempted for sink in self._others])
         return TracedTools(tools, self._spans) if self._spans else tools
 
     def close(self) -> None:

@@ -26,13 +26,13 @@ from ..core.log.events import (
     RunSuspended,
     ToolInvoked,
     ToolRetried,
+    outcome_of,
 )
-from ..core.log.payloads import outcome_of
 from ..core.log.runs import ENDS
 from ..core.names import stream_of
 from ..errors import CaxtonError, Suspend
 from ..ports import Execution, Served
-from ..runs.execution_info import fork_of, resolved_calls, resume_of, start_of
+from ..runs.executor import fork_of, resolved_calls, resume_of, start_of
 from .attributes import error_of, server_fields
 from .export import host, hushed, resource, with_content
 from .sinks import ObservedCall, ObservedRun

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from ..core.calls import Denied, Failed, Outcome, Route
 from ..core.grants.approvals import Unapproved
-from ..core.log.attribution import how
 from ..core.log.events import Event
+from ..core.log.runs import outcome_word
 from ..errors import RunStopped, StoreError, Suspend
 from ..lib.logs import about
 from ..ports import Execution, Served
@@ -237,7 +237,7 @@ class ObservedCall:
 
     def settled(self, outcome: Outcome, route: Route | None) -> None:
         """Note how it ended."""
-        self.outcome, self.route, self.status = outcome, route, how(outcome)
+        self.outcome, self.route, self.status = outcome, route, outcome_word(outcome)
         if isinstance(outcome, Denied):
             self.code = outcome.code
         elif isinstance(outcome, Failed):

@@ -45,8 +45,8 @@ from ..core.log.events import (
     ToolInvoked,
     ToolProgress,
     ToolRetried,
+    outcome_of,
 )
-from ..core.log.payloads import outcome_of
 from .attributes import (
     Fields,
     agent_fields,

@@ -1,36 +1,35 @@
-"""Tool clients whose every attempt is a CLIENT span."""
+"""Tools whose every attempt is timed, or is a CLIENT span."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..core.calls import JSON, Completed
 from ..core.grants.tool_catalog import Offered
-from ..core.tools.contexts import ServerResource
 from ..errors import ToolError
-from ..ports import RunScope, ToolClient, ToolRequest, ToolService
-from .attributes import server_fields
+from ..gateway.tool_layers import ToolLayer
+from ..ports import ToolRequest
+from .attributes import raised_fields, server_fields
 
 if TYPE_CHECKING:
     from .spans import Spans
 
 
-@dataclass(frozen=True, slots=True)
-class _Traced:
+@dataclass(eq=False)
+class TracedTools(ToolLayer):
     """
-    The tools of one run, watched.
+    Tools whose every attempt is a CLIENT span.
 
     Attributes:
-        servers: What is known of each server, once it has offered.
+        servers: The description of each server, from its offers.
     """
 
-    tools: ToolClient
     spans: Spans
     servers: dict[str, Mapping[str, JSON]] = field(
-        default_factory=dict[str, "Mapping[str, JSON]"]
+        default_factory=dict[str, "Mapping[str, JSON]"], init=False
     )
 
     async def offered(self, servers: Collection[str]) -> Offered:
@@ -39,14 +38,8 @@ class _Traced:
         self.servers.update(offered.servers)
         return offered
 
-    async def resources(
-        self, servers: Collection[str], scope: RunScope
-    ) -> Sequence[ServerResource]:
-        """Read the resources of *servers*."""
-        return await self.tools.resources(servers, scope)
-
     async def call_tool(self, request: ToolRequest) -> Completed:
-        """Send *request*; each time that it is sent is watched."""
+        """Send *request*, with a span for each time that it is sent."""
         known = server_fields(self.servers.get(request.server, {}))
         server, tool, attempt = request.server, request.tool, request.attempt
         span = self.spans.attempt(server, tool, attempt, known).__enter__()
@@ -75,14 +68,30 @@ class _Traced:
         return done
 
 
-@dataclass(frozen=True, slots=True)
-class TracedTools(_Traced):
-    """A tool client whose every attempt is a CLIENT span."""
+@dataclass(eq=False)
+class TimedTools(ToolLayer):
+    """
+    Tools whose every attempt is timed.
 
-    tools: ToolService
+    Attributes:
+        report: Called with each attempt: the seconds that it took, and the type of its
+            error, or ``""``.
+    """
 
-    @contextlib.asynccontextmanager
-    async def open(self, scope: RunScope) -> AsyncGenerator[ToolClient]:
-        """Return the tools of one run, watched as well."""
-        async with self.tools.open(scope) as tools:
-            yield _Traced(tools, self.spans)
+    report: Sequence[Callable[[ToolRequest, float, str], None]]
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        """Send *request*, and report how long that took."""
+        began, error = time.perf_counter(), ""
+        try:
+            done = await self.tools.call_tool(request)
+            error = "tool_error" if done.is_error else ""
+        except BaseException as exc:
+            error = str(raised_fields(exc).get("error.type", ""))
+            raise
+        else:
+            return done
+        finally:
+            seconds = time.perf_counter() - began
+            for report in self.report:
+                report(request, seconds, error)

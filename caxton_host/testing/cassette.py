@@ -27,8 +27,9 @@ from ..core.log.events import (
     RunFailed,
     RunStarted,
     ToolInvoked,
+    outcome_of,
+    settled,
 )
-from ..core.log.payloads import outcome_of, settled
 from ..core.names import is_server_name, nearest
 from ..errors import BadBytes, FailureKind, Sent, UsageError
 from ..lib import codec
@@ -311,11 +312,11 @@ def parse(data: bytes | str) -> Cassette:
     """
     root = _Table(codec.load_json(data, limit=MAX_FILE, nodes=_NODES), "$")
     if root.get("$type", str) != TYPE:
-        raise BadBytes(f"$.$type is not {TYPE}: of another version, or no cassette")
+        raise BadBytes(f"$.$type is not {TYPE}: of another version, or not a cassette")
     root.check(_KEYS)
     catalogue, definitions = _catalogue(root.tables("tools"))
     if not is_server_name(agent := root.get("agent", str)):
-        raise BadBytes("$.agent is no name for an agent")
+        raise BadBytes("$.agent is not a valid name of an agent")
     started = RunStarted(
         agent=agent,
         actor={},
@@ -346,7 +347,7 @@ class _Table:
 
     def __init__(self, value: JSON, path: str) -> None:
         if not isinstance(value, dict):
-            raise BadBytes(f"{path} is no object")
+            raise BadBytes(f"{path} is not an object")
         self.values, self.path = value, path
 
     def check(self, keys: Sequence[str]) -> None:
@@ -377,13 +378,15 @@ class _Table:
     def one_of(self, key: str, known: frozenset[str]) -> str:
         """Return one of some words."""
         if (word := self.get(key, str)) not in known:
-            raise BadBytes(f"{self.path}.{key} is none of {', '.join(sorted(known))}")
+            raise BadBytes(
+                f"{self.path}.{key} is not one of {', '.join(sorted(known))}"
+            )
         return word
 
     def number(self, key: str) -> int:
         """Return a time."""
         if not 0 <= (number := self.get(key, int)) <= _LARGEST:
-            raise BadBytes(f"{self.path}.{key} is no time")
+            raise BadBytes(f"{self.path}.{key} is not a time")
         return number
 
     def digest(self, key: str) -> str:
@@ -407,7 +410,7 @@ class _Table:
         """Return a list of objects."""
         items = self.value(key)
         if not isinstance(items, list):
-            raise BadBytes(f"{self.path}.{key} is no list")
+            raise BadBytes(f"{self.path}.{key} is not a list")
         if len(items) > _MAX_EVENTS:
             raise BadBytes(f"{self.path}.{key} has more than {_MAX_EVENTS} items")
         return [_Table(item, f"{self.path}.{key}[{i}]") for i, item in enumerate(items)]
@@ -423,7 +426,7 @@ def _limits(table: _Table) -> dict[str, JSON]:
             type(value) is float and isinstance(largest[key], float)
         )
         if not fits or not 0 <= cast("float", value) <= most:
-            raise BadBytes(f"{table.path}.{key} is no limit of 0 to {most:g}")
+            raise BadBytes(f"{table.path}.{key} is not a limit of 0 to {most:g}")
     return {**usual, **table.values}
 
 

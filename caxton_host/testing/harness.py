@@ -19,7 +19,7 @@ from typing import Self, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from ..core.host_limits import Places
+from ..core.limits import Places
 from ..errors import CaxtonError
 from ..ports import Sandbox
 from .cassette import read, save

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from ..core.calls import JSON
 from ..core.limits import Limits
-from ..core.log.changes import first_difference
+from ..core.log.diff import first_difference
 from ..core.log.events import Event, RunCompleted, RunFailed, ToolInvoked
 from ..core.text.redact import MASK, Redactor
 from ..errors import BadBytes, Divergence, UnexpectedRun
 from ..gateway.guest_calls import LEVELS
 from ..lib import codec
 from ..ports import Answer, Door, Ending, Guest, Prepared, Sandbox
-from ..runs.driver import end_of
+from ..runs.executor import end_of
 from .cassette import ANEW, Cassette
 from .fakes import FakeClock, FakeEntropy
 from .runs import AgentRun, Task, plain, run_of, shown
@@ -66,7 +66,7 @@ async def replayed(
     witness = _Witness(sandbox)
     found = await replay(
         _RUN,
-        store=store,
+        store=store.reader,
         sandbox=witness,
         telemetry=NoTelemetry(),
         options=Options(against=module),

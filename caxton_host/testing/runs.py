@@ -18,8 +18,8 @@ from ..core.log.events import (
     RunCompleted,
     RunFailed,
     ToolInvoked,
+    outcome_of,
 )
-from ..core.log.payloads import outcome_of
 from ..core.names import is_server_name
 from ..core.text.redact import Redactor
 from ..errors import UsageError
@@ -280,4 +280,4 @@ async def live(
             names=scene.names,
         )
     )
-    return await store.read(f"run/{run_id}"), store.blobs
+    return await store.reader.read(f"run/{run_id}"), store.blobs

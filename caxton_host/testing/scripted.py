@@ -21,7 +21,7 @@ from ..core.grants.grants import Grant, Rule
 from ..core.grants.tool_catalog import Offer, Offered
 from ..core.log.events import Event, ToolDenied, ToolInvoked
 from ..core.names import exposed_name, is_server_name, is_tool_name
-from ..core.text.patterns import Pattern
+from ..core.text.globs import Pattern
 from ..core.text.redact import Redactor
 from ..core.tools.contexts import ServerResource
 from ..core.tools.servers import ToolOptions
@@ -128,7 +128,7 @@ def completed(name: str, answer: Answer) -> Completed:
         return results.completed(result, name, ToolOptions(), Redactor(), size=size)
     except ToolError as exc:
         raise UsageError(
-            f"the answer of {name} is no CallToolResult: {exc}",
+            f"the answer of {name} is not a CallToolResult: {exc}",
             fix="give a text, or what an MCP server would answer",
         ) from None
 

@@ -1,1 +1,1 @@
-"""A host over HTTP: who may come in, what is there, and where it listens."""
+"""A host over HTTP: control API, admin page and MCP server."""

@@ -1,4 +1,4 @@
-"""Everything that is served on one port, behind one edge."""
+"""The ASGI application of a host: everything served on one port."""
 
 from __future__ import annotations
 
@@ -17,16 +17,12 @@ from ..core.calls import JSON
 from ..errors import ForbiddenError, StoreError
 from ..ports import ToolSource
 from ..service.run_service import Service
-from .api.openapi import document
-from .api.operations import PREFIX, Desk, answer, routes, wrong_method
-from .api.pages import text_of
-from .api.routes import OPERATIONS
-from .edge.bearer import documented, metadata
-from .edge.concurrency import Crowd
-from .edge.identity import Identity
-from .edge.middleware import MCP, Edge
-from .edge.problems import Refusal, why
-from .ui.assets import ui
+from .api.openapi import OPERATIONS, document
+from .api.operations import PREFIX, ApiContext, answer, routes, text_of, wrong_method
+from .edge.authentication import Identity, documented, metadata
+from .edge.messages import Refusal, why
+from .edge.middleware import MCP, ConcurrencyLimit, Edge
+from .ui import pages
 
 Scrape: TypeAlias = Callable[[], tuple[str, bytes]]
 Ready: TypeAlias = Callable[[], Awaitable[Mapping[str, JSON]]]
@@ -53,12 +49,12 @@ def application(  # noqa: PLR0913 -- each may be left out
     environ: Mapping[str, str] = os.environ,
 ) -> Edge:
     """
-    Return what is served: control API, admin page, agents as tools, health, metrics.
+    Return the application: control API, admin page, MCP, health and metrics.
 
     Args:
-        service: Serves runs.
+        service: Runs the agents.
 
-        identity: Finds out who asks.
+        identity: Authenticates callers.
 
         serve: How it is served.
 
@@ -72,12 +68,14 @@ def application(  # noqa: PLR0913 -- each may be left out
 
         environ: Where variables of the configuration are looked up.
     """
-    desk = Desk(
+    desk = ApiContext(
         service=service,
         tools=tools or service.host.tools,
         environ=environ,
         edit=serve.edit,
-        streams=Crowd(each=_STREAMS_EACH, all=_STREAMS, what="event streams"),
+        streams=ConcurrencyLimit(
+            each=_STREAMS_EACH, all=_STREAMS, what="event streams"
+        ),
     )
     open_ = _open(serve, ready=_Readiness(service, ready))
     # Looked through one after the other: what is asked for most comes first.
@@ -96,7 +94,7 @@ def application(  # noqa: PLR0913 -- each may be left out
 
 
 def _open(serve: Serve, *, ready: _Readiness) -> list[Route]:
-    """Return what is there for everybody."""
+    """Return the routes that need no authentication."""
     found = [_read(_HEALTH, _always({"status": "ok"})), _read(_READY, ready)]
     if serve.oauth and (about := metadata(serve.oauth)):
         told = _always(about)
@@ -104,7 +102,7 @@ def _open(serve: Serve, *, ready: _Readiness) -> list[Route]:
     if serve.api:
         found.append(_read(_OPENAPI, _always(document())))
     if serve.api and serve.ui:
-        found += [_read(path, page) for path, page in ui().items()]
+        found += [_read(path, page) for path, page in pages().items()]
     return found
 
 
@@ -121,7 +119,7 @@ def _read(path: str, app: ASGIApp) -> Route:
 
 @dataclass(frozen=True, slots=True)
 class _Readable:
-    """What is read, and never changed."""
+    """An application that only answers GET and HEAD."""
 
     app: ASGIApp
 
@@ -138,9 +136,9 @@ def _always(said: Mapping[str, JSON]) -> Response:
 @dataclass(slots=True)
 class _Readiness:
     """
-    Says whether a request for a run would be taken.
+    Answers whether the host would accept a run.
 
-    The log is not asked more than once a second, whoever wants to know.
+    The log is checked at most once a second.
     """
 
     service: Service
@@ -162,7 +160,7 @@ class _Readiness:
         await answer(document, 200 if is_ready else 503)(scope, receive, send)
 
     async def _wrong(self) -> str | None:
-        """Return what is wrong with the log, for everybody, so without its name."""
+        """Return the problem of the log in public terms, without its URL."""
         async with self._one:
             now = asyncio.get_running_loop().time()
             if self._known_at is None or now - self._known_at >= _FRESH:
@@ -173,7 +171,7 @@ class _Readiness:
     async def _looked(self) -> str | None:
         try:
             async with asyncio.timeout(_PATIENCE):
-                await self.service.store.check()
+                await self.service.store.health.check()
         except TimeoutError:
             return "the log does not answer"
         except StoreError as exc:
@@ -183,7 +181,7 @@ class _Readiness:
 
 @dataclass(frozen=True, slots=True)
 class _Metrics:
-    """What is measured, for those who may look at all runs."""
+    """Metrics, for principals that may read all runs."""
 
     scrape: Scrape
     serve: Serve
@@ -193,7 +191,7 @@ class _Metrics:
         # They count runs of all agents.
         if not (is_open or scope["caxton.principal"].reads_all):
             raise ForbiddenError(
-                "this needs the scope read, for all agents",
+                "the scope read is required, for all agents",
                 fix="use a token that has it",
             )
         media, text = await asyncio.to_thread(self.scrape)

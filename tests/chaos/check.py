@@ -21,10 +21,10 @@ from caxton_host.core.log.events import (
     ToolDenied,
     ToolInvoked,
     ToolRetried,
+    outcome_of,
 )
-from caxton_host.core.log.payloads import outcome_of
 from caxton_host.core.text.redact import MASK
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.store.schema import budgets, slots
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
@@ -172,13 +172,13 @@ async def check(place: Place) -> Found:
         place.store, clock=SystemClock(), entropy=os.urandom, write=False
     )
     try:
-        for row in await store.runs(_MANY):
+        for row in await store.reader.runs(_MANY):
             found.runs[row.state] += 1
             if row.state not in _OVER:
                 found.wrong.append(f"{row.run_id} is {row.state}")
-            history = await store.read(f"run/{row.run_id}")
+            history = await store.reader.read(f"run/{row.run_id}")
             found.fold(row.run_id, [one.event for one in history if one.event])
-        verdict = await verify(store)
+        verdict = await verify(store.reader)
         with store.engine.connect() as connection:
             books = connection.execute(sa.select(budgets)).all()
             places = connection.execute(sa.select(slots)).all()

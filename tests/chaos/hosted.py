@@ -15,7 +15,7 @@ from collections import deque
 from caxton_host.app.bootstrap import Running, running
 from caxton_host.core.calls import Completed
 from caxton_host.core.grants.approvals import Verdict
-from caxton_host.core.log.in_doubt import GiveResult, Resolution, Retry
+from caxton_host.core.log.requests import GiveResult, Resend, Resolution
 from caxton_host.errors import BusyError, LeaseLost
 from caxton_host.runs.approvals import Word, say
 from caxton_host.runs.recording import Recording
@@ -32,7 +32,7 @@ async def live(place: Place) -> None:
         idle = [
             row.run_id
             for state in ("running", "suspended")
-            for row in await up.store.runs(limit=_MANY, state=state)
+            for row in await up.store.reader.runs(limit=_MANY, state=state)
         ]
         waiting = deque(idle)
         numbers = itertools.count()
@@ -66,7 +66,7 @@ async def _keep_busy(
 async def _see_to_its_end(up: Running, place: Place, run_id: str) -> bool:
     """Return whether a run has ended; on PostgreSQL a dead host may still hold it."""
     while True:
-        recording = await Recording.load(run_id, up.store)
+        recording = await Recording.load(run_id, up.store.reader)
         if recording.end is not None:
             return True
         try:
@@ -85,7 +85,9 @@ async def _resolve(up: Running, place: Place, recording: Recording) -> None:
             continue
         key = doubt.invoked.idempotency_key
         seen = any(key == one for _, one in happened(place.counter))
-        resolution: Resolution = GiveResult(Completed(message=key)) if seen else Retry()
+        resolution: Resolution = (
+            GiveResult(Completed(message=key)) if seen else Resend()
+        )
         assert doubt.seq is not None
         await up.host.resolve(
             recording.run_id, doubt.seq, resolution, actor=WHO, reason="the counter"

@@ -9,12 +9,12 @@ from pathlib import Path
 from caxton_host.config import Config, Paths
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.approvals import Approve
-from caxton_host.core.grants.budgets import UNIT, Budget, Calls, Concurrency, Sum
+from caxton_host.core.grants.budgets import UNIT, Budget, CallCount, Concurrency, Sum
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.grants import Grant, Rule
-from caxton_host.core.host_limits import Places
+from caxton_host.core.limits import Places
+from caxton_host.core.text.globs import Pattern
 from caxton_host.core.text.jsonpath import JsonPath
-from caxton_host.core.text.patterns import Pattern
 from caxton_host.core.tools.servers import Restart, ServerConfig, ToolOptions
 from caxton_host.runs.run_request import RunRequest
 from tests.e2e.guests import call, guest
@@ -58,7 +58,7 @@ GRANTS = {
             _rule(
                 2,
                 "world/pay",
-                Calls(limit=PAYMENTS, per="month"),
+                CallCount(limit=PAYMENTS, per="month"),
                 Sum(of="n", limit=PAID * UNIT, per="month"),
             ),
             _rule(3, "world/send", Concurrency(limit=SENDING)),

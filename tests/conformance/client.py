@@ -30,8 +30,8 @@ from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import OAuth, ServerConfig
 from caxton_host.errors import ServerUnavailable, ToolError
 from caxton_host.mcp import McpTools
+from caxton_host.mcp.auth.login import log_in
 from caxton_host.mcp.auth.tokens import TokenFile
-from caxton_host.mcp.login import log_in
 from caxton_host.ports import ToolRequest
 from tests.visitor import Visitor
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from caxton_host.core.grants.periods import PERIODS, Period, period_of
+from caxton_host.core.grants.budgets import PERIODS, Period, period_of
 from caxton_host.core.log.events import (
     Event,
     RunCancelled,

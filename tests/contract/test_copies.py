@@ -19,8 +19,7 @@ from caxton_host.core.names import stream_of
 from caxton_host.errors import ConfigError, LogBrokenError, LogMovedError, StoreError
 from caxton_host.lib.signing import Keyring
 from caxton_host.store.engine import open_engine
-from caxton_host.store.incarnation import signed_here
-from caxton_host.store.signed_marks import Marks
+from caxton_host.store.incarnation import Marks, signed_here
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 from tests.postgres import Server, name_of
@@ -113,7 +112,7 @@ async def begun(store: SqlStore, *runs: str) -> None:
 
 
 async def last(store: SqlStore, run: str) -> Event | None:
-    return (await store.read(f"run/{run}"))[-1].event
+    return (await store.reader.read(f"run/{run}"))[-1].event
 
 
 async def test_a_log_that_lacks_what_was_signed_here_is_refused_until_that_is_accepted(
@@ -133,7 +132,7 @@ async def test_a_log_that_lacks_what_was_signed_here_is_refused_until_that_is_ac
                 pass
         assert refused.value.fix == "caxton db accept-copy"
     async with database.open(accept=True) as store:
-        assert store.copy
+        assert store.incarnation.copy
         await store.restore("host/9", line(1), actor=ACTOR)
 
         restored = await last_of_host(store)
@@ -142,13 +141,13 @@ async def test_a_log_that_lacks_what_was_signed_here_is_refused_until_that_is_ac
         assert restored.actor == ACTOR
         assert await last(store, "a") == HELD
     async with database.open() as store:
-        assert store.copy is None
+        assert store.incarnation.copy is None
         known = Keyring(database.folder / "keys").known()
-        assert (await verify(store, trusted=known)).verdict == "intact"
+        assert (await verify(store.reader, trusted=known)).verdict == "intact"
 
 
 async def last_of_host(store: SqlStore) -> LogRestored:
-    event = (await store.read("host/9"))[-1].event
+    event = (await store.reader.read("host/9"))[-1].event
     assert isinstance(event, LogRestored)
     return event
 
@@ -157,26 +156,26 @@ async def test_every_run_of_a_copy_that_went_on_is_suspended_and_no_other(
     database: Database,
 ) -> None:  # law 7
     async with database.open() as store:
-        await store.join("host/1")
+        await store.leases.join("host/1")
         await begun(store, "runs", "waits", "done")
         for run, event in (("waits", WAITS), ("done", DONE)):
             await (await store.resume_log(f"run/{run}")).append(event)
     copy = database.copied()
 
     async with database.open(machine="there", at=copy) as store:
-        assert store.copy
-        assert store.copy.had is None
+        assert store.incarnation.copy
+        assert store.incarnation.copy.had is None
         await store.restore("host/9", actor=ACTOR)
 
         assert await last(store, "runs") == await last(store, "waits") == HELD
         assert await last(store, "done") == DONE
-        rows = await store.runs(9, state="suspended")
+        rows = await store.reader.runs(9, state="suspended")
         assert {(row.run_id, row.owner) for row in rows} == {
             ("runs", None),
             ("waits", None),
         }
-        assert await store.hosts() == []
-        assert await store.idle() == []
+        assert await store.leases.hosts() == []
+        assert await store.leases.idle() == []
         assert (await last_of_host(store)).runs == 2
 
 
@@ -189,10 +188,10 @@ async def test_a_copy_that_is_half_restored_is_a_copy_still(alone: Database) -> 
         await (await store.resume_log("run/a")).append(HELD)  # and a crash
 
     async with alone.open(machine="there", at=copy) as store:
-        assert store.copy
+        assert store.incarnation.copy
         await store.restore("host/8", actor=ACTOR)
     async with alone.open(machine="there", at=copy) as store:
-        assert store.copy is None
+        assert store.incarnation.copy is None
 
 
 async def test_a_log_of_an_older_release_is_taken_as_it_is(database: Database) -> None:
@@ -201,10 +200,10 @@ async def test_a_log_of_an_older_release_is_taken_as_it_is(database: Database) -
     database.execute("UPDATE tree SET incarnation = NULL, place = NULL")
 
     async with database.open(machine="there") as store:
-        assert store.copy is None
+        assert store.incarnation.copy is None
         assert await last(store, "a") == line(1)
     async with database.open(machine="there") as store:
-        assert store.copy is None
+        assert store.incarnation.copy is None
 
 
 async def test_a_file_that_was_moved_is_the_same_log(alone: Database) -> None:
@@ -217,7 +216,7 @@ async def test_a_file_that_was_moved_is_the_same_log(alone: Database) -> None:
         alone.open(at=url(alone.folder / "other")) as store,
         alone.open() as another,
     ):
-        assert store.copy is another.copy is None
+        assert store.incarnation.copy is another.incarnation.copy is None
 
 
 async def test_of_two_copies_that_went_on_one_is_refused(alone: Database) -> None:
@@ -239,13 +238,13 @@ async def test_who_opens_a_log_that_a_living_host_has_open_knows_it_too(
     alone: Database,
 ) -> None:
     async with alone.open() as store:
-        await store.join("host/1")
+        await store.leases.join("host/1")
         await begun(store, "a")
 
         async with alone.open(machine="of another user") as other:
-            assert other.copy is None
+            assert other.incarnation.copy is None
     async with alone.open(machine="of another user") as other:
-        assert other.copy is None
+        assert other.incarnation.copy is None
 
 
 async def test_what_is_signed_first_is_found_without_the_write_ahead_log(
@@ -279,12 +278,12 @@ async def test_a_replica_that_took_over_with_all_events_is_no_copy(
     shared.execute(f"UPDATE tree SET place = '{later(place)}'")  # noqa: S608 -- ours
 
     async with shared.open() as store:
-        assert store.copy is None
+        assert store.incarnation.copy is None
     assert shared.server.execute(query, name_of(shared.url)) == [(place,)]
     # Who has never seen the log cannot know whether it is all there.
     shared.execute(f"UPDATE tree SET place = '{later(place)}'")  # noqa: S608 -- ours
     async with shared.open(machine="there") as store:
-        assert store.copy
+        assert store.incarnation.copy
 
 
 async def test_a_host_that_joins_a_shared_log_is_no_sign_of_a_copy(
@@ -294,7 +293,7 @@ async def test_a_host_that_joins_a_shared_log_is_no_sign_of_a_copy(
         await begun(store, "a")
 
     async with shared.open(machine="there") as store:
-        assert store.copy is None
+        assert store.incarnation.copy is None
 
 
 async def test_a_user_who_may_not_ask_which_server_it_is_opens_the_log(
@@ -313,7 +312,7 @@ async def test_a_user_who_may_not_ask_which_server_it_is_opens_the_log(
     shared.server.execute(f"GRANT {everything}", name)
 
     async with shared.open(at=shared.server.url(name, role)) as store:
-        assert store.copy is None
+        assert store.incarnation.copy is None
 
 
 @contextmanager
@@ -353,13 +352,15 @@ async def test_a_host_that_is_up_writes_nothing_to_a_server_that_was_set_back(
         log = await store.resume_log("run/a")
         with set_back(shared, *lost):
             with pytest.raises(LogMovedError, match="lacks events"):
-                await store.check()
+                await store.health.check()
             with pytest.raises(StoreError, match="lacks events"):
                 await log.append(line(2))
             with pytest.raises(StoreError, match="lacks events"):
                 await store.create("run/b").append(line(1))
             with pytest.raises(StoreError, match="lacks events"):
-                await store.claim("run/a", WAITS, after=len(await store.read("run/a")))
+                await store.claim(
+                    "run/a", WAITS, after=len(await store.reader.read("run/a"))
+                )
 
 
 async def test_a_host_goes_on_with_a_server_that_lost_nothing(
@@ -372,8 +373,8 @@ async def test_a_host_goes_on_with_a_server_that_lost_nothing(
         with set_back(shared):
             await log.append(line(2))
 
-            await store.check()
-        assert len(await store.read(stream_of("a"))) == 3
+            await store.health.check()
+        assert len(await store.reader.read(stream_of("a"))) == 3
 
 
 async def test_marks_of_a_log_never_go_back_and_only_their_owner_reads_them(
@@ -421,14 +422,14 @@ async def test_a_copy_beside_its_original_becomes_a_log_of_its_own(
     copy = alone.copied()
 
     async with alone.open(at=copy) as other:
-        assert other.copy is not None
+        assert other.incarnation.copy is not None
         await other.restore("host/2", actor=ACTOR)
         await begun(other, "b")
     async with alone.open() as store:  # and the original lacks nothing
-        assert store.copy is None
+        assert store.incarnation.copy is None
         await begun(store, "c")
     async with alone.open(at=copy) as other:
-        assert other.copy is None
+        assert other.incarnation.copy is None
 
 
 async def test_a_log_that_was_moved_is_itself_and_no_copy(alone: Database) -> None:
@@ -439,7 +440,7 @@ async def test_a_log_that_was_moved_is_itself_and_no_copy(alone: Database) -> No
     (alone.folder / "caxton.db").rename(there / "caxton.db")
 
     async with alone.open(at=url(there)) as store:
-        assert store.copy is None
+        assert store.incarnation.copy is None
     shutil.copy(there / "caxton.db", alone.folder)
     async with alone.open() as store:
-        assert store.copy is not None
+        assert store.incarnation.copy is not None

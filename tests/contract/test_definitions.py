@@ -12,28 +12,36 @@ LOOKUP = ("crm", "lookup")
 
 
 async def test_definition_that_is_seen_first_is_kept(store: Store) -> None:
-    assert await store.accepted(["crm"]) == {}
+    assert await store.definitions.accepted(["crm"]) == {}
 
-    await store.accept({LOOKUP: ONE, ("crm", "same"): ONE, ("time", "now"): ONE}, ANN)
-    await store.accept({LOOKUP: OTHER}, ANN)
+    await store.definitions.accept(
+        {LOOKUP: ONE, ("crm", "same"): ONE, ("time", "now"): ONE}, ANN
+    )
+    await store.definitions.accept({LOOKUP: OTHER}, ANN)
 
     same = sha256(ONE)
-    assert await store.accepted(["crm"]) == {LOOKUP: same, ("crm", "same"): same}
-    assert await store.accepted(["crm", "time"]) == {
+    assert await store.definitions.accepted(["crm"]) == {
+        LOOKUP: same,
+        ("crm", "same"): same,
+    }
+    assert await store.definitions.accepted(["crm", "time"]) == {
         LOOKUP: same,
         ("crm", "same"): same,
         ("time", "now"): same,
     }
-    assert await store.accepted([]) == {}
-    assert await store.blob(same) == ONE
+    assert await store.definitions.accepted([]) == {}
+    assert await store.reader.blob(same) == ONE
 
 
 async def test_definition_that_is_accepted_anew_replaces_the_one_before(
     store: Store,
 ) -> None:
-    await store.accept({LOOKUP: ONE}, ANN)
+    await store.definitions.accept({LOOKUP: ONE}, ANN)
 
-    await store.accept({LOOKUP: OTHER}, ANN, anew=True)
+    await store.definitions.accept({LOOKUP: OTHER}, ANN, anew=True)
 
-    assert await store.accepted(["crm"]) == {LOOKUP: sha256(OTHER)}
-    assert [await store.blob(sha256(data)) for data in (ONE, OTHER)] == [ONE, OTHER]
+    assert await store.definitions.accepted(["crm"]) == {LOOKUP: sha256(OTHER)}
+    assert [await store.reader.blob(sha256(data)) for data in (ONE, OTHER)] == [
+        ONE,
+        OTHER,
+    ]

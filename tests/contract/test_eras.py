@@ -21,12 +21,15 @@ def clock() -> FakeClock:
 
 
 async def test_what_a_server_spoke_last_is_known(store: Store) -> None:
-    assert await store.era("a") is None
-    await store.learn_era("a", OLD)
-    await store.learn_era("b", NEW)
-    assert (await store.era("a"), await store.era("b")) == (OLD, NEW)
-    await store.learn_era("a", NEW)
-    assert await store.era("a") == NEW
+    assert await store.server_protocols.era("a") is None
+    await store.server_protocols.learn_era("a", OLD)
+    await store.server_protocols.learn_era("b", NEW)
+    assert (
+        await store.server_protocols.era("a"),
+        await store.server_protocols.era("b"),
+    ) == (OLD, NEW)
+    await store.server_protocols.learn_era("a", NEW)
+    assert await store.server_protocols.era("a") == NEW
 
 
 async def test_what_a_server_spoke_long_ago_is_forgotten(
@@ -35,8 +38,8 @@ async def test_what_a_server_spoke_long_ago_is_forgotten(
     async with SqlStore.open(
         url(tmp_path), clock=clock, entropy=FakeEntropy()
     ) as store:
-        await store.learn_era("a", OLD)
+        await store.server_protocols.learn_era("a", OLD)
         clock.time += WEEK - 1
-        assert await store.era("a") == OLD
+        assert await store.server_protocols.era("a") == OLD
         clock.time += 1
-        assert await store.era("a") is None
+        assert await store.server_protocols.era("a") is None

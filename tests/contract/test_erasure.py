@@ -35,16 +35,16 @@ async def ended(store: Store, run_id: str = RUN) -> None:
 
 
 async def erase(store: Store, run_id: str = RUN) -> RunErased:
-    return await store.erase(run_id, HOST, actor=ANN, reason="asked for")
+    return await store.erasure.erase(run_id, HOST, actor=ANN, reason="asked for")
 
 
 async def test_erased_run_keeps_its_envelopes_and_hashes(store: Store) -> None:
     await ended(store)
-    before = await store.read(f"run/{RUN}")
+    before = await store.reader.read(f"run/{RUN}")
 
     await erase(store)
 
-    after = await store.read(f"run/{RUN}")
+    after = await store.reader.read(f"run/{RUN}")
     assert [event.event for event in after] == [None, None, None]
     assert [(e.seq, e.type, e.recorded_at, e.hash) for e in after] == [
         (e.seq, e.type, e.recorded_at, e.hash) for e in before
@@ -55,13 +55,19 @@ async def test_erased_run_leaves_no_key_and_no_digest_of_what_was_asked(
     store: Store,
 ) -> None:  # law 8
     await ended(store)
-    await store.submitted("token/ann", "k", "digest", RUN)
-    await store.submitted("token/ann", "other", "digest", "r2")
+    await store.submissions.register("token/ann", "k", "digest", RUN)
+    await store.submissions.register("token/ann", "other", "digest", "r2")
 
     await erase(store)
 
-    assert await store.submitted("token/ann", "k", "d3", "r3") == ("d3", "r3")
-    assert await store.submitted("token/ann", "other", "d3", "r3") == ("digest", "r2")
+    assert await store.submissions.register("token/ann", "k", "d3", "r3") == (
+        "d3",
+        "r3",
+    )
+    assert await store.submissions.register("token/ann", "other", "d3", "r3") == (
+        "digest",
+        "r2",
+    )
 
 
 async def test_erasing_is_recorded_with_who_and_why(store: Store) -> None:
@@ -72,19 +78,19 @@ async def test_erasing_is_recorded_with_who_and_why(store: Store) -> None:
     assert given == RunErased(
         run=RUN, actor=ANN, reason="asked for", agent="weather", events=3
     )
-    assert [event.event for event in await store.read(HOST)] == [given]
-    assert await store.erased() == {f"run/{RUN}": given}
+    assert [event.event for event in await store.reader.read(HOST)] == [given]
+    assert await store.reader.erased() == {f"run/{RUN}": given}
 
 
 async def test_erasures_of_one_host_are_one_stream(store: Store) -> None:
     await ended(store)
     await ended(store, "0194")
 
-    await store.erase(RUN, HOST, line(1), actor=ANN, reason="one")
+    await store.erasure.erase(RUN, HOST, line(1), actor=ANN, reason="one")
     bundle: dict[str, JSON] = {"name": "0194.caxton", "sha256": "00"}
-    await store.erase("0194", HOST, actor=ANN, reason="two", bundle=bundle)
+    await store.erasure.erase("0194", HOST, actor=ANN, reason="two", bundle=bundle)
 
-    found = await store.read(HOST)
+    found = await store.reader.read(HOST)
     assert [event.seq for event in found] == [1, 2, 3]
     assert isinstance(found[2].event, RunErased)
     assert found[2].event.bundle == bundle
@@ -94,10 +100,10 @@ async def test_list_of_runs_forgets_who_started_it(store: Store) -> None:
     await ended(store)
     await erase(store)
 
-    [row] = await store.runs(10)
+    [row] = await store.reader.runs(10)
 
     assert (row.agent, row.actor, row.state) == ("weather", "{}", "completed")
-    assert await store.find_run("01") == RUN
+    assert await store.reader.find_run("01") == RUN
 
 
 async def test_blobs_and_other_runs_are_left(store: Store) -> None:
@@ -105,8 +111,8 @@ async def test_blobs_and_other_runs_are_left(store: Store) -> None:
     await ended(store, "0194")
     await erase(store)
 
-    assert await store.blob(sha256(b"module")) == b"module"
-    assert all(event.event for event in await store.read("run/0194"))
+    assert await store.reader.blob(sha256(b"module")) == b"module"
+    assert all(event.event for event in await store.reader.read("run/0194"))
 
 
 @pytest.mark.parametrize("state", ["running", "suspended", "resumed"])
@@ -124,8 +130,8 @@ async def test_run_that_goes_on_is_not_erased(store: Store, state: str) -> None:
         await erase(store)
 
     assert caught.value.fix
-    assert all(event.event for event in await store.read(f"run/{RUN}"))
-    assert await store.read(HOST) == []
+    assert all(event.event for event in await store.reader.read(f"run/{RUN}"))
+    assert await store.reader.read(HOST) == []
 
 
 async def forked(store: Store, run_id: str, *before: str) -> None:
@@ -148,8 +154,8 @@ async def test_run_is_not_erased_while_a_fork_goes_on(
         await erase(store)
 
     assert caught.value.fix
-    assert all(event.event for event in await store.read(f"run/{RUN}"))
-    assert await store.read(HOST) == []
+    assert all(event.event for event in await store.reader.read(f"run/{RUN}"))
+    assert await store.reader.read(HOST) == []
     log = await store.resume_log("run/0199")
     await log.append(RunCancelled(actor=ANN, reason="enough"))
     assert (await erase(store)).run == RUN
@@ -165,23 +171,23 @@ async def test_forks_of_other_runs_keep_nothing(store: Store) -> None:
 
 
 async def test_who_asked_for_its_end_is_forgotten(store: Store) -> None:
-    await store.join(HOST)
+    await store.leases.join(HOST)
     log = store.create(f"run/{RUN}")
     await log.append(run_started())
-    number = await store.request(RUN, "cancel", ANN, "she said so")
-    await store.answered(number, "done")
+    number = await store.requests.ask_run(RUN, "cancel", ANN, "she said so")
+    await store.requests.answer(number, "done")
     await log.append(DONE)
 
     await erase(store)
 
-    assert await store.outcome(number) == "done"
+    assert await store.requests.outcome(number) == "done"
     assert "she said so" not in await asked(store)
     assert "ann" not in await asked(store)
 
 
 async def asked(store: Store) -> str:
     if isinstance(store, MemoryStore):
-        return repr(store._requests)
+        return repr(store.requests._requests)
     with store.engine.connect() as connection:
         rows = connection.exec_driver_sql("SELECT * FROM requests").all()
     assert len(rows) == 1
@@ -202,12 +208,12 @@ async def test_run_is_erased_once(store: Store) -> None:
     with pytest.raises(NotKeptError, match="erased before"):
         await erase(store)
 
-    assert len(await store.read(HOST)) == 1
+    assert len(await store.reader.read(HOST)) == 1
 
 
 async def test_unknown_run_cannot_be_erased(store: Store) -> None:
     with pytest.raises(NotFoundError):
         await erase(store)
 
-    assert await store.streams() == []
-    assert await store.scrub()
+    assert await store.reader.streams() == []
+    assert await store.erasure.scrub()

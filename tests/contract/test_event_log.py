@@ -16,8 +16,8 @@ from caxton_host.core.log.events import (
     RunFailed,
     RunResumed,
     RunSuspended,
+    to_payload,
 )
-from caxton_host.core.log.payloads import to_payload
 from caxton_host.errors import NotFoundError, StoreError
 from caxton_host.lib.codec import encode, sha256
 from caxton_host.ports import Refused, Reservation
@@ -29,7 +29,7 @@ RUN = "run/0193"
 
 
 async def numbers(store: Store, stream: str = RUN) -> list[int]:
-    found = await store.read(stream)
+    found = await store.reader.read(stream)
     assert [event.seq for event in found] == list(range(1, len(found) + 1))
     return [event.event.n for event in found]  # type: ignore[union-attr]  # lines only
 
@@ -39,7 +39,7 @@ async def test_events_are_read_as_they_were_appended(store: Store) -> None:
     given = [run_started(), line(1, "größe"), RunSuspended(reason="approval", call=1)]
 
     assert await log.append(*given) is None
-    found = await store.read(RUN)
+    found = await store.reader.read(RUN)
 
     assert [event.event for event in found] == given
     assert [event.seq for event in found] == [1, 2, 3]  # law 2: without gaps
@@ -49,7 +49,7 @@ async def test_events_are_read_as_they_were_appended(store: Store) -> None:
 
 
 async def test_stream_without_events_is_empty(store: Store) -> None:
-    assert await store.read("run/none") == []
+    assert await store.reader.read("run/none") == []
 
 
 async def test_append_brings_what_was_queued_before_it(store: Store) -> None:
@@ -77,14 +77,14 @@ async def test_append_of_nothing_after_nothing_returns(store: Store) -> None:
 
     assert await log.append() is None
 
-    assert await store.streams() == []
+    assert await store.reader.streams() == []
 
 
 async def test_queued_events_are_stored_without_an_append(store: Store) -> None:
     store.create(RUN).queue(line(1))  # law 3: a timer of a few milliseconds
 
     with anyio.fail_after(30):
-        while not await store.read(RUN):  # noqa: ASYNC110 -- nobody tells
+        while not await store.reader.read(RUN):  # noqa: ASYNC110 -- nobody tells
             await anyio.sleep(0.001)
 
 
@@ -205,7 +205,7 @@ async def test_refused_reservation_drops_that_append_only(store: Store) -> None:
     await log.append(line(3))
     assert await numbers(store) == [1, 3]  # law 2: the number is used again
     with pytest.raises(NotFoundError):
-        await store.blob(sha256(data))
+        await store.reader.blob(sha256(data))
 
 
 async def test_budget_is_spent_across_streams_and_restarts(place: Place) -> None:
@@ -251,7 +251,7 @@ async def test_budget_holds_when_many_streams_spend_it_at_once(store: Store) -> 
             tasks.start_soon(spend, i)
 
     assert outcomes.count(None) == 10
-    assert len(await store.streams()) == 10
+    assert len(await store.reader.streams()) == 10
 
 
 async def test_recorded_at_never_goes_back(place: Place) -> None:
@@ -269,7 +269,7 @@ async def test_recorded_at_never_goes_back(place: Place) -> None:
         again = await store.resume_log(RUN)
         assert again.recorded_at == 2_000_000
         await again.append(line(4))
-        found = await store.read(RUN)
+        found = await store.reader.read(RUN)
 
     stamps = [event.recorded_at for event in found]
     assert stamps == [1_000_000, 1_000_000, 2_000_000, 2_000_000]
@@ -281,7 +281,7 @@ async def test_event_is_stamped_when_it_is_queued(place: Place) -> None:
         log.queue(line(1))
         place.clock.time += 7
         await log.append(line(2))
-        found = await store.read(RUN)
+        found = await store.reader.read(RUN)
 
     assert [event.recorded_at for event in found] == [1_000_000, 1_000_007]
 
@@ -297,7 +297,7 @@ async def test_events_carry_the_span_they_were_queued_in(store: Store) -> None:
     log.queue(line(1))
     await log.append(line(2), line(3))
 
-    found = await store.read(RUN)
+    found = await store.reader.read(RUN)
     assert asked == [(1, 1), (2, 2)]
     assert [(event.trace_id, event.span_id) for event in found] == [
         ("a" * 32, f"{event.seq:016x}") for event in found
@@ -324,7 +324,7 @@ async def test_each_event_is_bound_to_the_one_before(store: Store) -> None:
     await store.create(RUN, trace=traced("a" * 32)).append(line(1), line(2))
 
     previous, drawn = GENESIS, salts(FakeEntropy())
-    for event in await store.read(RUN):
+    for event in await store.reader.read(RUN):
         assert event.event is not None
         digest = payload_digest(next(drawn), encode(to_payload(event.event)))
         head = envelope(
@@ -361,9 +361,9 @@ async def test_blobs_are_kept_by_digest(store: Store) -> None:
     await log.append(blobs={sha256(b"alone"): b"alone"})
 
     for data in (small, empty, b"alone"):
-        assert await store.blob(sha256(data)) == data
+        assert await store.reader.blob(sha256(data)) == data
     with pytest.raises(NotFoundError):
-        await store.blob("no digest at all")
+        await store.reader.blob("no digest at all")
 
 
 async def test_64_streams_append_at_once(store: Store) -> None:
@@ -377,10 +377,10 @@ async def test_64_streams_append_at_once(store: Store) -> None:
         for i in range(64):
             tasks.start_soon(work, i)
 
-    assert await store.streams() == [f"run/{i:02}" for i in range(64)]
+    assert await store.reader.streams() == [f"run/{i:02}" for i in range(64)]
     for i in range(64):
         assert await numbers(store, f"run/{i:02}") == list(range(1, 21))
-    positions = [event.position async for event in store.stream_events()]
+    positions = [event.position async for event in store.reader.stream_events()]
     assert positions == sorted(set(positions))
     assert len(positions) == 64 * 20
 
@@ -393,15 +393,21 @@ async def test_events_are_read_in_the_order_of_their_positions(store: Store) -> 
     await one.append()
     await two.append()
 
-    everything = [event async for event in store.stream_events()]
-    second = [event async for event in store.stream_events("run/2")]
-    rest = [event async for event in store.stream_events(after=everything[9].position)]
+    everything = [event async for event in store.reader.stream_events()]
+    second = [event async for event in store.reader.stream_events("run/2")]
+    rest = [
+        event
+        async for event in store.reader.stream_events(after=everything[9].position)
+    ]
     some = [
-        event async for event in store.stream_events("run/2", after=second[19].position)
+        event
+        async for event in store.reader.stream_events(
+            "run/2", after=second[19].position
+        )
     ]
 
     assert [event.event for event in everything] == [line(n) for n in range(1, 301)]
-    assert second == await store.read("run/2")
+    assert second == await store.reader.read("run/2")
     assert rest == everything[10:]
     assert some == second[20:]
 
@@ -431,7 +437,7 @@ async def test_list_of_runs_shows_the_last_state(
         place.clock.time += 5
         await log.append(line(1), *events)
 
-        (row,) = await store.runs(10)
+        (row,) = await store.reader.runs(10)
 
     assert (row.run_id, row.agent, row.state) == ("0193", "weather", state)
     assert (row.started_at, row.ended_at) == (1_000_000, 1_000_005 if ended else None)
@@ -456,7 +462,7 @@ async def test_runs_are_listed_newest_first_and_filtered(place: Place) -> None:
         async def listed(
             limit: int, agent: str | None = None, state: str | None = None
         ) -> list[str]:
-            return [row.run_id for row in await store.runs(limit, agent, state)]
+            return [row.run_id for row in await store.reader.runs(limit, agent, state)]
 
         assert await listed(10) == ["2", "1", "0"]
         assert await listed(2) == ["2", "1"]
@@ -471,18 +477,20 @@ async def test_run_is_found_by_a_unique_beginning(place: Place) -> None:
             place.clock.time += 1
             await store.create(f"run/{name}").append(run_started())
 
-        assert await store.find_run("abc1") == "abc1"
-        assert await store.find_run("abd") == "abd"
-        assert await store.find_run("ab") == "ab"  # whole, though others begin so
-        assert await store.find_run("run/abc2") == "abc2"
-        assert await store.find_run("@last") == "ab"
+        assert await store.reader.find_run("abc1") == "abc1"
+        assert await store.reader.find_run("abd") == "abd"
+        assert (
+            await store.reader.find_run("ab") == "ab"
+        )  # whole, though others begin so
+        assert await store.reader.find_run("run/abc2") == "abc2"
+        assert await store.reader.find_run("@last") == "ab"
         with pytest.raises(NotFoundError, match="abc1, abc2") as ambiguous:
-            await store.find_run("abc")
+            await store.reader.find_run("abc")
         with pytest.raises(NotFoundError, match="no run 'ABD'"):
-            await store.find_run("ABD")
+            await store.reader.find_run("ABD")
     assert ambiguous.value.fix
 
 
 async def test_last_run_is_not_found_where_there_is_none(store: Store) -> None:
     with pytest.raises(NotFoundError, match="@last"):
-        await store.find_run("@last")
+        await store.reader.find_run("@last")

@@ -61,15 +61,15 @@ class Hosts:
             )
             store = await self._stack.enter_async_context(opened)
         if host:
-            await store.join(host)
+            await store.leases.join(host)
         return store
 
     async def kill(self, store: Store, host: str) -> None:
         """Let a host die, with all that it would do at its end undone."""
         if isinstance(store, MemoryStore):
-            store.joined.discard(host)
+            store.leases.joined.discard(host)
             return
-        leases = store._leases
+        leases = store.leases._hosts
         if isinstance(leases, FileLeases):
             for descriptor in leases._held.values():
                 os.close(descriptor)  # as the kernel does
@@ -114,7 +114,7 @@ async def begun(store: Store, host: str = ONE, stream: str = RUN) -> EventLog:
 
 
 async def row_of(store: Store, run_id: str = "0193") -> tuple[str, str | None, int]:
-    rows = {row.run_id: row for row in await store.runs(10)}
+    rows = {row.run_id: row for row in await store.reader.runs(10)}
     return rows[run_id].state, rows[run_id].owner, rows[run_id].epoch
 
 
@@ -123,8 +123,8 @@ async def test_run_is_driven_by_the_host_that_started_it(hosts: Hosts) -> None:
     log = await begun(store)
 
     assert log.holds()
-    assert await store.owner("0193") == ONE
-    assert await store.idle() == []
+    assert await store.leases.owner("0193") == ONE
+    assert await store.leases.idle() == []
     assert await row_of(store) == ("running", ONE, 1)
 
 
@@ -137,21 +137,21 @@ async def test_run_that_a_living_host_drives_cannot_be_claimed(hosts: Hosts) -> 
 
     assert "caxton runs cancel 0193" in refusal.value.fix
     await log.append(line(1))  # law 10: nothing happened to it
-    assert [event.seq for event in await one.read(RUN)] == [1, 2]
+    assert [event.seq for event in await one.reader.read(RUN)] == [1, 2]
 
 
 async def test_run_of_a_dead_host_is_claimed(hosts: Hosts) -> None:
     one, two = await hosts.store(ONE), await hosts.store(TWO)
     old = await begun(one)
     await hosts.kill(one, ONE)
-    assert await two.owner("0193") is None
-    assert [row.run_id for row in await two.idle()] == ["0193"]
+    assert await two.leases.owner("0193") is None
+    assert [row.run_id for row in await two.leases.idle()] == ["0193"]
 
     log = await two.claim(RUN, resumed(TWO), after=1)
 
     assert log.holds()
-    assert await two.owner("0193") == TWO
-    assert await two.idle() == []
+    assert await two.leases.owner("0193") == TWO
+    assert await two.leases.idle() == []
     assert await row_of(two) == ("running", TWO, 2)
     await log.append(line(1))
     with pytest.raises(LeaseLost, match="another host drives this run now"):
@@ -159,7 +159,7 @@ async def test_run_of_a_dead_host_is_claimed(hosts: Hosts) -> None:
     assert not old.holds()
     with pytest.raises(LeaseLost):
         old.queue(line(9))
-    events = [event.event for event in await two.read(RUN)]
+    events = [event.event for event in await two.reader.read(RUN)]
     assert events[1:] == [resumed(TWO), line(1)]
 
 
@@ -169,7 +169,7 @@ async def test_host_that_closed_its_store_is_dead(hosts: Hosts) -> None:
     if isinstance(one, SqlStore):
         await one.aclose()
     else:
-        one.joined.discard(ONE)
+        one.leases.joined.discard(ONE)
 
     assert (await two.claim(RUN, resumed(TWO), after=1)).holds()
 
@@ -178,18 +178,18 @@ async def test_run_whose_host_never_joined_is_anybodys(hosts: Hosts) -> None:
     store = await hosts.store(TWO)
     await begun(store, host="host/unknown")
 
-    assert [row.run_id for row in await store.idle()] == ["0193"]
+    assert [row.run_id for row in await store.leases.idle()] == ["0193"]
     await store.claim(RUN, resumed(TWO), after=1)
 
-    assert await store.owner("0193") == TWO
+    assert await store.leases.owner("0193") == TWO
 
 
 async def test_suspended_run_has_no_owner_and_is_claimed_at_once(hosts: Hosts) -> None:
     one, two = await hosts.store(ONE), await hosts.store(TWO)
     await (await begun(one)).append(SUSPENDED)
     assert await row_of(two) == ("suspended", None, 1)
-    assert await two.owner("0193") is None
-    assert await two.idle() == []
+    assert await two.leases.owner("0193") is None
+    assert await two.leases.idle() == []
 
     await two.claim(RUN, resumed(TWO), after=2)
 
@@ -208,7 +208,7 @@ async def test_ended_run_has_no_owner(
     await log.append(end)
 
     assert (await row_of(store))[1:] == (None, 3)
-    assert await store.idle() == []
+    assert await store.leases.idle() == []
 
 
 async def test_run_resumed_and_paused_in_one_append_keeps_its_epoch(
@@ -228,11 +228,11 @@ async def test_run_that_has_grown_is_not_claimed(hosts: Hosts) -> None:
     await (await begun(one)).append(SUSPENDED)
 
     for after in (1, 3):
-        with pytest.raises(BusyError, match="meanwhile"):
+        with pytest.raises(BusyError, match="has grown"):
             await two.claim(RUN, resumed(TWO), after=after)
 
     assert await row_of(two) == ("suspended", None, 1)
-    assert len(await two.read(RUN)) == 2
+    assert len(await two.reader.read(RUN)) == 2
 
 
 async def test_stream_without_events_is_not_claimed(hosts: Hosts) -> None:
@@ -240,7 +240,7 @@ async def test_stream_without_events_is_not_claimed(hosts: Hosts) -> None:
 
     with pytest.raises(NotFoundError):
         await store.claim(RUN, resumed(ONE), after=0)
-    assert await store.owner("0193") is None
+    assert await store.leases.owner("0193") is None
 
 
 async def test_claim_that_only_notes_something_takes_no_lease(hosts: Hosts) -> None:
@@ -277,8 +277,8 @@ async def test_of_two_hosts_that_claim_at_once_exactly_one_wins(hosts: Hosts) ->
 
     for stream, winners in won.items():
         assert len(winners) == 1, stream
-        assert await one.owner(stream.removeprefix("run/")) == winners[0]
-        assert len(await one.read(stream)) == 3
+        assert await one.leases.owner(stream.removeprefix("run/")) == winners[0]
+        assert len(await one.reader.read(stream)) == 3
 
 
 async def test_idle_runs_are_listed_oldest_first(hosts: Hosts) -> None:
@@ -292,7 +292,7 @@ async def test_idle_runs_are_listed_oldest_first(hosts: Hosts) -> None:
         await begun(store, host, stream)
     await hosts.kill(one, ONE)
 
-    assert [row.run_id for row in await two.idle()] == ["b", "a"]
+    assert [row.run_id for row in await two.leases.idle()] == ["b", "a"]
 
 
 async def test_request_reaches_the_host_that_drives_the_run(hosts: Hosts) -> None:
@@ -300,53 +300,53 @@ async def test_request_reaches_the_host_that_drives_the_run(hosts: Hosts) -> Non
     log = await begun(one)
     await begun(two, TWO, "run/2")
 
-    first = await other.request("0193", "cancel", ACTOR, "no more")
-    second = await other.request("0193", "cancel", ACTOR, "again")
-    third = await other.request("2", "cancel", {}, "")
+    first = await other.requests.ask_run("0193", "cancel", ACTOR, "no more")
+    second = await other.requests.ask_run("0193", "cancel", ACTOR, "again")
+    third = await other.requests.ask_run("2", "cancel", {}, "")
 
     assert first < second < third
-    mine = await one.requests(ONE)
+    mine = await one.requests.waiting(ONE)
     assert [request.id for request in mine] == [first, second]
     assert (mine[0].run_id, mine[0].kind) == ("0193", "cancel")
     assert (mine[0].actor, mine[0].reason) == (ACTOR, "no more")
-    assert await other.outcome(first) is None
+    assert await other.requests.outcome(first) is None
 
-    await one.answered(first, "cancelled")
-    await other.answered(first, "something else")
+    await one.requests.answer(first, "cancelled")
+    await other.requests.answer(first, "something else")
 
-    assert await other.outcome(first) == "cancelled"
-    assert [request.id for request in await one.requests(ONE)] == [second]
+    assert await other.requests.outcome(first) == "cancelled"
+    assert [request.id for request in await one.requests.waiting(ONE)] == [second]
     await log.append(DONE)
-    assert await one.requests(ONE) == []
-    assert [request.id for request in await two.requests(TWO)] == [third]
+    assert await one.requests.waiting(ONE) == []
+    assert [request.id for request in await two.requests.waiting(TWO)] == [third]
 
 
 async def test_request_reaches_the_host_that_it_is_addressed_to(hosts: Hosts) -> None:
     one, two, other = [await hosts.store(name) for name in (ONE, TWO, None)]
-    assert await other.hosts() == [ONE, TWO]
+    assert await other.leases.hosts() == [ONE, TWO]
     await begun(one)
 
-    of_run = await other.request("0193", "cancel", ACTOR, "no more")
-    of_host = await other.ask(ONE, "reload", ACTOR, "new keys", "crm")
+    of_run = await other.requests.ask_run("0193", "cancel", ACTOR, "no more")
+    of_host = await other.requests.ask_host(ONE, "reload", ACTOR, "new keys", "crm")
 
-    first, second = await one.requests(ONE)
+    first, second = await one.requests.waiting(ONE)
     assert (first.id, first.run_id, first.subject) == (of_run, "0193", None)
     assert (second.id, second.run_id, second.subject) == (of_host, None, "crm")
     assert (second.kind, second.actor, second.reason) == ("reload", ACTOR, "new keys")
-    assert await two.requests(TWO) == []
-    await one.answered(of_host, "reloaded")
-    assert await other.outcome(of_host) == "reloaded"
+    assert await two.requests.waiting(TWO) == []
+    await one.requests.answer(of_host, "reloaded")
+    assert await other.requests.outcome(of_host) == "reloaded"
     await hosts.kill(one, ONE)
-    assert await other.hosts() == [TWO]
+    assert await other.leases.hosts() == [TWO]
 
 
 async def test_nobody_lives_in_a_place_that_no_host_has_joined(hosts: Hosts) -> None:
-    assert await (await hosts.store()).hosts() == []
+    assert await (await hosts.store()).leases.hosts() == []
 
 
 async def test_request_for_a_run_that_is_not_there_is_refused(hosts: Hosts) -> None:
     store = await hosts.store()
 
     with pytest.raises(NotFoundError, match="no run 'x'"):
-        await store.request("x", "cancel", {}, "")
-    assert await store.outcome(1) is None
+        await store.requests.ask_run("x", "cancel", {}, "")
+    assert await store.requests.outcome(1) is None

@@ -73,10 +73,10 @@ async def test_requests_of_an_older_schema_are_kept_and_hosts_can_be_asked(
     assert execute(database, kept) == [row]
     clock = FakeClock()
     async with SqlStore.open(database, clock=clock, entropy=FakeEntropy()) as store:
-        assert await store.outcome(1) == "cancelled"
-        assert await store.ask("host/1", "reload", ACTOR, "") == 2
-        assert await store.request("r", "cancel", ACTOR, "") == 3
-        assert [one.id for one in await store.requests("host/1")] == [2]
+        assert await store.requests.outcome(1) == "cancelled"
+        assert await store.requests.ask_host("host/1", "reload", ACTOR, "") == 2
+        assert await store.requests.ask_run("r", "cancel", ACTOR, "") == 3
+        assert [one.id for one in await store.requests.waiting("host/1")] == [2]
 
 
 def test_request_is_for_a_run_or_for_a_host_and_never_for_both(
@@ -116,6 +116,9 @@ async def test_database_of_an_older_schema_can_serve_once_it_is_opened(
     async with SqlStore.open(
         database, clock=FakeClock(), entropy=FakeEntropy()
     ) as store:
-        assert await store.tokens() == []
-        assert await store.submitted("token/ann", "k", "d", "r") == ("d", "r")
-        assert [run.run_id for run in await store.runs(9)] == ["r"]
+        assert await store.tokens.all() == []
+        assert await store.submissions.register("token/ann", "k", "d", "r") == (
+            "d",
+            "r",
+        )
+        assert [run.run_id for run in await store.reader.runs(9)] == ["r"]

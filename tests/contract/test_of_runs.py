@@ -31,13 +31,13 @@ async def test_events_of_runs_are_chosen_by_type_agent_and_beginning(
         log = store.create(f"run/{number}")
         clock.time += 1_000_000
         await log.append(run_started(agent), line(1), ends)
-        begun.append((await store.read(f"run/{number}"))[0].recorded_at)
+        begun.append((await store.reader.read(f"run/{number}"))[0].recorded_at)
     await store.create("host/1").append(line(1))
 
     async def found(
         types: str, *, since: int | None = None, agent: str | None = None
     ) -> list[tuple[str, str]]:
-        events = store.of_runs(types.split(), since=since, agent=agent)
+        events = store.reader.of_runs(types.split(), since=since, agent=agent)
         return [_seen(event) async for event in events]
 
     assert await found("RunStarted LogWritten", agent="bob") == [

@@ -32,7 +32,7 @@ async def test_pages_of_runs_leave_none_out_though_they_began_at_once(
 
     found: list[str] = []
     before: tuple[int, str] | None = None
-    while rows := await store.runs(2, before=before):
+    while rows := await store.reader.runs(2, before=before):
         found += [row.run_id for row in rows]
         before = rows[-1].started_at, rows[-1].run_id
 
@@ -42,9 +42,9 @@ async def test_pages_of_runs_leave_none_out_though_they_began_at_once(
 async def test_runs_are_found_by_how_their_ids_begin(store: Store) -> None:
     await begun(store, "a1", "a2", "b1")
 
-    assert await listed(store, "a") == ["a2", "a1"]
-    assert await listed(store, "a_") == []
-    assert await listed(store, "%") == []
+    assert await listed(store.reader, "a") == ["a2", "a1"]
+    assert await listed(store.reader, "a_") == []
+    assert await listed(store.reader, "%") == []
 
 
 async def test_newest_events_come_by_stream_from_its_end(store: Store) -> None:
@@ -54,7 +54,9 @@ async def test_newest_events_come_by_stream_from_its_end(store: Store) -> None:
             await log.append(line(n))
     await begun(store, "a1")
 
-    found = await store.newest("host/", ["LogWritten", type(line(1)).__name__], 3)
+    found = await store.reader.newest(
+        "host/", ["LogWritten", type(line(1)).__name__], 3
+    )
 
     assert [(e.stream, e.seq) for e in found] == [
         ("host/2", 2),
@@ -67,10 +69,12 @@ async def test_events_go_on_behind_a_cursor(store: Store) -> None:
     log = store.create("run/a1")
     await log.append(run_started(), line(1))
 
-    async with aclosing(store.tail(stream="run/a1", follow=False)) as tail:
+    async with aclosing(store.reader.tail(stream="run/a1", follow=False)) as tail:
         seen = [(event.seq, cursor) async for event, cursor in tail]
     await log.append(END)
-    async with aclosing(store.tail(seen[-1][1], stream="run/a1", follow=False)) as tail:
+    async with aclosing(
+        store.reader.tail(seen[-1][1], stream="run/a1", follow=False)
+    ) as tail:
         rest = [event.seq async for event, _ in tail]
 
     assert [seq for seq, _ in seen] == [1, 2]
@@ -81,8 +85,8 @@ async def test_who_follows_gets_what_comes_and_only_that(store: Store) -> None:
     log = store.create("run/a1")
     await log.append(run_started())
 
-    end = await store.end("run/a1")
-    async with aclosing(store.tail(end, stream="run/a1", follow=True)) as tail:
+    end = await store.reader.end("run/a1")
+    async with aclosing(store.reader.tail(end, stream="run/a1", follow=True)) as tail:
         coming = asyncio.create_task(anext(tail))
         await asyncio.sleep(0.05)
         assert not coming.done()
@@ -97,11 +101,11 @@ async def test_who_follows_gets_what_comes_and_only_that(store: Store) -> None:
 async def test_the_end_stays_where_it_was(store: Store, stream: str | None) -> None:
     await begun(store, "a1")
 
-    end = await store.end(stream)
+    end = await store.reader.end(stream)
     await store.create("host/1").append(line(1))
     log = await store.claim("run/a1", line(1), after=1)
     await log.append(END)
-    async with aclosing(store.tail(end, stream=stream, follow=False)) as tail:
+    async with aclosing(store.reader.tail(end, stream=stream, follow=False)) as tail:
         found = [(event.stream, event.seq) async for event, _ in tail]
 
     assert [one for one in found if one[0] == "run/a1"] == [
@@ -114,9 +118,9 @@ async def test_the_end_stays_where_it_was(store: Store, stream: str | None) -> N
 async def test_all_streams_are_followed_at_once(store: Store) -> None:
     await begun(store, "a1", "b1")
 
-    async with aclosing(store.tail(follow=False)) as tail:
+    async with aclosing(store.reader.tail(follow=False)) as tail:
         found = [(event.stream, cursor) async for event, cursor in tail]
-    async with aclosing(store.tail("end", follow=False)) as tail:
+    async with aclosing(store.reader.tail("end", follow=False)) as tail:
         rest = [event async for event in tail]
 
     assert [stream for stream, _ in found] == ["run/a1", "run/b1"]
@@ -127,10 +131,10 @@ async def test_all_streams_are_followed_at_once(store: Store) -> None:
 @pytest.mark.parametrize("cursor", ["", "x", "n-", "q-1", "p-1-2-3", "n-1"])
 async def test_what_is_no_cursor_is_refused(store: Store, cursor: str) -> None:
     with pytest.raises(UsageError, match="not a cursor"):
-        async with aclosing(store.tail(cursor, follow=False)) as tail:
+        async with aclosing(store.reader.tail(cursor, follow=False)) as tail:
             await anext(tail, None)
 
 
 async def test_without_a_signer_there_is_no_checkpoint(store: Store) -> None:
-    assert await store.checkpoint() is None
-    assert await store.checkpoint(1) is None
+    assert await store.reader.checkpoint() is None
+    assert await store.reader.checkpoint(1) is None

@@ -8,25 +8,26 @@ import pytest
 import sqlalchemy as sa
 
 from caxton_host.core.calls import Completed, Route
-from caxton_host.core.grants.budgets import Budget, Calls, Concurrency, Pace, Sum
+from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace, Sum
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.journal import Journal
-from caxton_host.core.log.events import Event, RunCancelled, ToolInvoked
-from caxton_host.core.log.payloads import settled
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.log.events import Event, RunCancelled, ToolInvoked, settled
+from caxton_host.core.text.globs import Pattern
 from caxton_host.gateway.gateway import Gateway
-from caxton_host.store import recount
-from caxton_host.store.budget_reads import Spent
+from caxton_host.gateway.judge import Judge
+from caxton_host.gateway.recorder import Recorder
+from caxton_host.store import budgets
+from caxton_host.store.budgets import Spent
 from caxton_host.store.sql import SqlStore
 from caxton_host.testing import FakeTools
 from tests.postgres import Server
+from tests.unit.gateway.test_call_budgets import paid
 from tests.unit.store.fakes import FakeClock, FakeEntropy, run_started, url
-from tests.unit.test_spending import paid
 
 DAY = 86_400_000_000
 BUDGETS: tuple[Budget, ...] = (
-    Calls(limit=9, per="day"),
-    Calls(limit=90, per="month"),
+    CallCount(limit=9, per="day"),
+    CallCount(limit=90, per="month"),
     Sum(of="amount", limit=50_000_000, per="week"),
     Sum(of="amount", limit=50_000_000, per="run"),
     Pace(limit=3, every=DAY),
@@ -59,15 +60,18 @@ def opened(database: str, clock: FakeClock) -> SqlStore:
 async def pay(store: SqlStore, run: str, count: int, *after: Event) -> None:
     log = store.create(f"run/{run}")
     await log.append(run_started("payer"))
+    journal = Journal()
     gateway = Gateway(
-        run_id=run,
-        agent="payer",
-        grant=GRANT,
-        routes={"pay": Route(server="bank", tool="pay")},
-        journal=Journal(),
-        log=log,
+        judge=Judge(
+            run_id=run,
+            agent="payer",
+            grant=GRANT,
+            routes={"pay": Route(server="bank", tool="pay")},
+            journal=journal,
+            now=store._database.clock.now,
+        ),
+        recorder=Recorder(log, journal),
         tools=FakeTools({("bank", "pay"): Completed(message="paid")}),
-        now=store._clock.now,
     )
     for number in range(1, count + 1):
         await gateway.call(paid(number, 2.5))
@@ -88,36 +92,38 @@ def known(spent: Spent) -> object:
 async def test_what_was_spent_is_found_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # law 10
-    monkeypatch.setattr(recount, "_PAGE", 2)
+    monkeypatch.setattr(budgets, "_PAGE", 2)
     clock = FakeClock(20_000 * DAY + DAY // 2)
     async with opened(url(tmp_path), clock) as store:
         await pay(store, "1", 2)
         clock.time += DAY
         await pay(store, "2", 5)  # of which the rate allows three
         clock.time += 3_600_000_000
-        before = await store.spent("payer")
+        before = await store.budgets.spent("payer")
         assert before.uses["pay/calls/day"].used == 3
         lost(store)
 
-        assert await store.recount() == (4, 0)
+        assert await store.budgets.recount() == (4, 0)
 
-        assert known(await store.spent("payer")) == known(before)
-        assert await store.recount() == (4, 0)
+        assert known(await store.budgets.spent("payer")) == known(before)
+        assert await store.budgets.recount() == (4, 0)
 
 
 async def test_calls_that_are_open_have_their_places_again(database: str) -> None:
     async with opened(database, FakeClock()) as store:
-        await store.join("host/1")
+        await store.leases.join("host/1")
         doubt = held("1", 7)
         await pay(store, "1", 1, doubt)
         await pay(store, "2", 1, held("2", 7), RunCancelled(actor={}, reason=""))
         await pay(store, "3", 1, held("3", 7), settled(7, Completed()))
         lost(store)
 
-        assert await store.recount() == (4, 1)
+        assert await store.budgets.recount() == (4, 1)
 
-        assert (await store.spent("payer")).places == {"pay/open": [("run/1", 7)]}
-        spent = await store.spent("payer")
+        assert (await store.budgets.spent("payer")).places == {
+            "pay/open": [("run/1", 7)]
+        }
+        spent = await store.budgets.spent("payer")
         assert spent.uses["pay/calls/month"].used == 6
 
 

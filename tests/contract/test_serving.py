@@ -35,64 +35,64 @@ REVOKED = TokenRevoked(id=ROW.id, actor=ANN)
 
 
 async def test_token_is_kept_with_the_event_that_says_so(store: Store) -> None:
-    assert await store.token(ROW.id) is None
+    assert await store.tokens.find(ROW.id) is None
 
-    await store.add_token(ROW, HOST, CREATED)
+    await store.tokens.add(ROW, HOST, CREATED)
 
-    assert await store.token(ROW.id) == ROW
-    assert await store.tokens() == [ROW]
-    assert [one.event for one in await store.read(HOST)] == [CREATED]
+    assert await store.tokens.find(ROW.id) == ROW
+    assert await store.tokens.all() == [ROW]
+    assert [one.event for one in await store.reader.read(HOST)] == [CREATED]
 
 
 async def test_tokens_are_listed_oldest_first(store: Store) -> None:
     plain = TokenRow(id="b", name="", digest="c", scopes=(), created_at=1)
 
-    await store.add_token(ROW, HOST, CREATED)
-    await store.add_token(plain, HOST, CREATED)
+    await store.tokens.add(ROW, HOST, CREATED)
+    await store.tokens.add(plain, HOST, CREATED)
 
-    assert await store.tokens() == [plain, ROW]
+    assert await store.tokens.all() == [plain, ROW]
 
 
 async def test_a_name_is_that_of_one_token_which_is_good(store: Store) -> None:
-    await store.add_token(ROW, HOST, CREATED)
+    await store.tokens.add(ROW, HOST, CREATED)
     same = replace(ROW, id="other")
 
     with pytest.raises(UsageError, match="has the name 'ci'") as refusal:
-        await store.add_token(replace(same, created_at=8), HOST, CREATED)
+        await store.tokens.add(replace(same, created_at=8), HOST, CREATED)
 
     assert ROW.id in refusal.value.fix
-    assert await store.tokens() == [ROW]
-    assert [one.event for one in await store.read(HOST)] == [CREATED]
+    assert await store.tokens.all() == [ROW]
+    assert [one.event for one in await store.reader.read(HOST)] == [CREATED]
     expired = replace(same, created_at=9, expires_at=None)
-    await store.add_token(expired, HOST, CREATED)
-    await store.revoke_token(expired.id, 10, HOST, REVOKED)
+    await store.tokens.add(expired, HOST, CREATED)
+    await store.tokens.revoke(expired.id, 10, HOST, REVOKED)
     revoked = replace(same, id="third", created_at=11)
-    await store.add_token(revoked, HOST, CREATED)
+    await store.tokens.add(revoked, HOST, CREATED)
     for nameless in ("c", "d"):
-        await store.add_token(replace(ROW, id=nameless, name=""), HOST, CREATED)
-    assert len(await store.tokens()) == 5
+        await store.tokens.add(replace(ROW, id=nameless, name=""), HOST, CREATED)
+    assert len(await store.tokens.all()) == 5
 
 
 async def test_revoked_token_says_since_when(store: Store) -> None:
-    await store.add_token(ROW, HOST, CREATED)
+    await store.tokens.add(ROW, HOST, CREATED)
 
-    await store.revoke_token(ROW.id, 8, HOST, REVOKED)
+    await store.tokens.revoke(ROW.id, 8, HOST, REVOKED)
 
-    assert await store.token(ROW.id) == replace(ROW, revoked_at=8)
-    assert [one.event for one in await store.read(HOST)] == [CREATED, REVOKED]
+    assert await store.tokens.find(ROW.id) == replace(ROW, revoked_at=8)
+    assert [one.event for one in await store.reader.read(HOST)] == [CREATED, REVOKED]
 
 
 async def test_token_is_revoked_once_and_what_is_not_there_never(store: Store) -> None:
-    await store.add_token(ROW, HOST, CREATED)
-    await store.revoke_token(ROW.id, 8, HOST, REVOKED)
+    await store.tokens.add(ROW, HOST, CREATED)
+    await store.tokens.revoke(ROW.id, 8, HOST, REVOKED)
 
     for known in (ROW.id, "else"):
         with pytest.raises(NotFoundError, match="no token") as refusal:
-            await store.revoke_token(known, 99, HOST, REVOKED)
+            await store.tokens.revoke(known, 99, HOST, REVOKED)
         assert "token list" in refusal.value.fix
 
-    assert await store.token(ROW.id) == replace(ROW, revoked_at=8)
-    assert len(await store.read(HOST)) == 2
+    assert await store.tokens.find(ROW.id) == replace(ROW, revoked_at=8)
+    assert len(await store.reader.read(HOST)) == 2
 
 
 async def test_token_that_somebody_edited_lets_nobody_in(tmp_path: Path) -> None:
@@ -100,13 +100,13 @@ async def test_token_that_somebody_edited_lets_nobody_in(tmp_path: Path) -> None
     async with SqlStore.open(
         url(tmp_path), clock=clock, entropy=FakeEntropy()
     ) as store:
-        await store.add_token(ROW, HOST, CREATED)
+        await store.tokens.add(ROW, HOST, CREATED)
         for edited in ("run", "7", "NULL"):
             with store.engine.connect() as connection:
                 change = f"UPDATE tokens SET scopes = '{edited}'"  # noqa: S608 -- ours
                 connection.exec_driver_sql(change)
-            with pytest.raises(StoreError, match="not as it was written"):
-                await store.token(ROW.id)
+            with pytest.raises(StoreError, match="in the database is damaged"):
+                await store.tokens.find(ROW.id)
 
 
 async def test_what_cannot_be_read_or_kept_is_an_error_without_what_was_asked(
@@ -120,33 +120,48 @@ async def test_what_cannot_be_read_or_kept_is_an_error_without_what_was_asked(
             for table in ("tokens", "submissions"):
                 connection.exec_driver_sql(f"DROP TABLE {table}")
         for asking in (
-            store.token("secret"),
-            store.submitted("secret", "secret", "secret", "secret"),
-            store.add_token(replace(ROW, digest="secret"), HOST, CREATED),
+            store.tokens.find("secret"),
+            store.submissions.register("secret", "secret", "secret", "secret"),
+            store.tokens.add(replace(ROW, digest="secret"), HOST, CREATED),
         ):
             with pytest.raises(StoreError) as refusal:
                 await asking
             assert "secret" not in str(refusal.value)
-        assert await store.read(HOST) == []
+        assert await store.reader.read(HOST) == []
 
 
 async def test_key_stands_for_the_run_that_it_was_first_used_for(store: Store) -> None:
-    assert await store.submitted("token/ann", "k1", "d1", "r1") == ("d1", "r1")
+    assert await store.submissions.register("token/ann", "k1", "d1", "r1") == (
+        "d1",
+        "r1",
+    )
 
-    assert await store.submitted("token/ann", "k1", "d2", "r2") == ("d1", "r1")
-    assert await store.submitted("token/ann", "k1", "d1", "r3") == ("d1", "r1")
+    assert await store.submissions.register("token/ann", "k1", "d2", "r2") == (
+        "d1",
+        "r1",
+    )
+    assert await store.submissions.register("token/ann", "k1", "d1", "r3") == (
+        "d1",
+        "r1",
+    )
 
 
 async def test_keys_of_one_are_not_those_of_another(store: Store) -> None:
-    await store.submitted("token/ann", "k1", "d1", "r1")
+    await store.submissions.register("token/ann", "k1", "d1", "r1")
 
-    assert await store.submitted("token/bob", "k1", "d2", "r2") == ("d2", "r2")
-    assert await store.submitted("token/ann", "K1", "d3", "r3") == ("d3", "r3")
+    assert await store.submissions.register("token/bob", "k1", "d2", "r2") == (
+        "d2",
+        "r2",
+    )
+    assert await store.submissions.register("token/ann", "K1", "d3", "r3") == (
+        "d3",
+        "r3",
+    )
 
 
 async def test_of_many_at_once_all_are_told_of_one_run(store: Store) -> None:
     told = await asyncio.gather(
-        *(store.submitted("token/ann", "k", "d", f"r{n}") for n in range(20))
+        *(store.submissions.register("token/ann", "k", "d", f"r{n}") for n in range(20))
     )
 
     assert len(set(told)) == 1
@@ -165,15 +180,15 @@ async def test_of_two_hosts_both_are_told_of_one_run_and_one_token(
     ):
         told = await asyncio.gather(
             *(
-                host.submitted("token/ann", f"k{n % 5}", "d", f"r{n}")
+                host.submissions.register("token/ann", f"k{n % 5}", "d", f"r{n}")
                 for n, host in enumerate([one, other] * 10)
             )
         )
-        await one.add_token(ROW, HOST, CREATED)
-        await other.revoke_token(ROW.id, 8, "host/2", REVOKED)
+        await one.tokens.add(ROW, HOST, CREATED)
+        await other.tokens.revoke(ROW.id, 8, "host/2", REVOKED)
 
         assert all(len({told[n] for n in range(k, 20, 5)}) == 1 for k in range(5))
-        assert await one.token(ROW.id) == replace(ROW, revoked_at=8)
+        assert await one.tokens.find(ROW.id) == replace(ROW, revoked_at=8)
 
 
 async def test_token_is_found_though_the_nearest_way_to_it_is_gone(
@@ -182,19 +197,19 @@ async def test_token_is_found_though_the_nearest_way_to_it_is_gone(
     async with SqlStore.open(
         f"sqlite:///{tmp_path}/a.db", clock=FakeClock(), entropy=FakeEntropy()
     ) as store:
-        await store.add_token(ROW, "host/1", CREATED)
-        assert await store.token(ROW.id) == ROW
-        store._near._driver().close()
+        await store.tokens.add(ROW, "host/1", CREATED)
+        assert await store.tokens.find(ROW.id) == ROW
+        store.tokens._inline._driver().close()
 
-        assert await store.token(ROW.id) == ROW
-        assert await store.token(ROW.id) == ROW
+        assert await store.tokens.find(ROW.id) == ROW
+        assert await store.tokens.find(ROW.id) == ROW
 
 
 async def test_a_store_that_can_be_read_is_well(store: Store) -> None:
-    await store.check()
+    await store.health.check()
 
     if isinstance(store, SqlStore):
         with store.engine.connect() as connection:
             connection.exec_driver_sql("ALTER TABLE runs RENAME TO others")
         with pytest.raises(StoreError, match="cannot be read"):
-            await store.check()
+            await store.health.check()

@@ -17,15 +17,15 @@ from typing import TypeAlias
 from caxton_host.building import build_agent
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.approvals import Approve
-from caxton_host.core.grants.budgets import Budget, Calls, Concurrency, Pace, Sum
+from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace, Sum
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import RunSuspended
-from caxton_host.core.log.in_doubt import Abort, Fail, GiveResult, Retry
+from caxton_host.core.log.requests import Abort, Fail, GiveResult, Resend
 from caxton_host.core.log.runs import RESTORED
+from caxton_host.core.text.globs import Pattern
 from caxton_host.core.text.jsonpath import JsonPath
-from caxton_host.core.text.patterns import Pattern
 from caxton_host.runs.cancellation import cancel_idle
 from tests.e2e.guests import SPINS, TRAPS, call, guest, log
 from tests.e2e.hostile import ATTACKS
@@ -270,10 +270,10 @@ async def denied_by_budgets(it: Studio) -> None:
 
 @scene
 async def resumed_with_budgets(it: Studio) -> None:
-    await it.start(READS, grant=spending(Calls(limit=9, per="month")))
+    await it.start(READS, grant=spending(CallCount(limit=9, per="month")))
     async with it.crashed(1) as left:
         today = spending(
-            Calls(limit=8, per="month"), Sum(of="n", limit=2_000_000, per="run")
+            CallCount(limit=8, per="month"), Sum(of="n", limit=2_000_000, per="run")
         )
         await left.resume(today)
         await left.keep()
@@ -281,7 +281,7 @@ async def resumed_with_budgets(it: Studio) -> None:
 
 @scene
 async def forked_with_budgets(it: Studio) -> None:
-    await it.start(WORKS, grant=spending(Calls(limit=9, per="month")))
+    await it.start(WORKS, grant=spending(CallCount(limit=9, per="month")))
     await it.fork(3, grant=spending(Sum(of="n", limit=3_000_000, per="run")))
     await it.keep()
 
@@ -377,7 +377,7 @@ async def resolved_by_retry(it: Studio) -> None:
     await it.start(WORKS)
     async with it.crashed(3) as left:
         await left.resume()
-        await left.resolve(Retry())
+        await left.resolve(Resend())
         await left.resume()
         await left.keep()
 

@@ -22,11 +22,11 @@ from caxton_host.core.log.events import (
     RunStarted,
     ToolInvoked,
 )
-from caxton_host.core.log.in_doubt import Resolution
-from caxton_host.core.log.summary import summarise
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.log.requests import Resolution
+from caxton_host.core.log.runs import summarise
+from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import SandboxError, ToolError
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.ports import (
     Door,
     Ending,
@@ -43,7 +43,7 @@ from caxton_host.runs.recording import Recording
 from caxton_host.runs.replay import replay
 from caxton_host.runs.run_request import ForkRequest, RunRequest
 from caxton_host.sandbox import WasmSandbox
-from caxton_host.store.crash_copy import copy_cut
+from caxton_host.store.copies import copy_cut
 from caxton_host.store.sql import SqlStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import offer
@@ -225,7 +225,7 @@ class Studio:
         ]
 
     async def history(self) -> list[Recorded]:
-        return await self.store.read(f"run/{self.run_id}")
+        return await self.store.reader.read(f"run/{self.run_id}")
 
     @asynccontextmanager
     async def crashed(self, call: int, *, later: int = 0) -> AsyncGenerator[Studio]:
@@ -237,8 +237,8 @@ class Studio:
             if isinstance(one.event, ToolInvoked) and one.event.call == call
         ]
         target = self.folder / f"{self.name}-crashed.db"
-        left = (await Recording.load(self.run_id, self.store)).until(end + later)
-        await copy_cut(self.store, left, target)
+        left = (await Recording.load(self.run_id, self.store.reader)).until(end + later)
+        await copy_cut(self.store.reader, left, target)
         async with opened(target) as store:
             yield replace(self, store=store, database=target)
 
@@ -249,7 +249,7 @@ class Studio:
         assert isinstance(started, RunStarted)
         found = await replay(
             self.run_id,
-            store=self.store,
+            store=self.store.reader,
             sandbox=self.sandbox,
             telemetry=NoTelemetry(),
         )
@@ -260,7 +260,7 @@ class Studio:
             "verdict": found.verdict,
             "summary": summarise(self.run_id, history).to_document(),
         }
-        recording = await Recording.load(self.run_id, self.store)
+        recording = await Recording.load(self.run_id, self.store.reader)
         runs = [*(one.run_id for one in recording.lineage), self.run_id]
         files.write(self.name, about, self.database, runs)
 

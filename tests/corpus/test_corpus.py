@@ -12,10 +12,10 @@ import pytest
 from caxton_host.core.analysis.rejudge import ASKS
 from caxton_host.core.calls import Denied
 from caxton_host.core.log.events import EVENT_TYPES, ToolInvoked
-from caxton_host.core.log.summary import summarise
-from caxton_host.lib.clock import SystemClock
+from caxton_host.core.log.runs import summarise
 from caxton_host.lib.json_schema import input_check
-from caxton_host.runs.explain import document, find
+from caxton_host.lib.machine import SystemClock
+from caxton_host.runs.explain import explained_call, explanation
 from caxton_host.runs.recording import Recording, schemas_of
 from caxton_host.runs.replay import replay
 from caxton_host.sandbox import WasmSandbox
@@ -62,12 +62,12 @@ async def test_log_comes_to_the_end_it_had(
     async with SqlStore.open(
         url, clock=SystemClock(), entropy=os.urandom, write=False
     ) as store:
-        assert (await verify(store)).first_bad is None
-        recording = await Recording.load(run_id, store)
-        schemas = schemas_of(await recording.guest("", store))
+        assert (await verify(store.reader)).first_bad is None
+        recording = await Recording.load(run_id, store.reader)
+        schemas = schemas_of(await recording.guest("", store.reader))
         checks = {name: input_check(schema) for name, schema in schemas.items()}
         found = await replay(
-            run_id, store=store, sandbox=sandbox, telemetry=NoTelemetry()
+            run_id, store=store.reader, sandbox=sandbox, telemetry=NoTelemetry()
         )
     assert found.verdict == log.about["verdict"]
 
@@ -78,8 +78,9 @@ async def test_log_comes_to_the_end_it_had(
     assert {key: summary[key] for key in log.about["summary"]} == log.about["summary"]
     for one in recording.own:
         if isinstance(one.event, ToolInvoked):
-            call = find(recording, checks, one.seq)
-            assert document(call)["call"] == one.event.call
+            call = explained_call(recording, checks, one.seq)
+            document = explanation(recording, checks, one.seq)
+            assert document["call"] == one.event.call
             by_grants = call.verdict not in {"bad_request", "limit"}
             today = isinstance(call.outcome, Denied) and "today" in call.outcome.message
             if by_grants and not today:

@@ -16,6 +16,8 @@ from caxton_host.core.grants.journal import Answered, Journal
 from caxton_host.core.log.events import ApprovalDecided, ToolInvoked
 from caxton_host.gateway.call_budgets import Out
 from caxton_host.gateway.gateway import Gateway
+from caxton_host.gateway.judge import Judge
+from caxton_host.gateway.recorder import Recorder
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
 
@@ -47,15 +49,18 @@ class _World:
 
     def run(self) -> Gateway:
         run_id = f"{next(self.runs)}"
+        journal = Journal()
         return Gateway(
-            run_id=run_id,
-            agent="a",
-            grant=self.grant,
-            routes={},
-            journal=Journal(),
-            log=self.store.create(f"run/{run_id}"),
+            judge=Judge(
+                run_id=run_id,
+                agent="a",
+                grant=self.grant,
+                routes={},
+                journal=journal,
+                now=self.clock.now,
+            ),
+            recorder=Recorder(self.store.create(f"run/{run_id}"), journal),
             tools=FakeTools({}),
-            now=self.clock.now,
             wait=self.wait,
         )
 
@@ -91,7 +96,7 @@ class _World:
             reason="said so",
             role=role or "",
         )
-        self.here.journal.apply(event, self.clock.now())
+        self.here.recorder.journal.apply(event, self.clock.now())
 
     async def ask(self, run: Gateway, call: str, number: int) -> tuple[str, str, str]:
         gateway, made = _made(run, call, number)
@@ -99,8 +104,8 @@ class _World:
             answer = await gateway.call(made)
         except Unapproved as exc:
             for request in exc.requests:
-                gateway.journal.apply(request, self.clock.now())
-            rule = gateway.journal.question(number)
+                gateway.recorder.journal.apply(request, self.clock.now())
+            rule = gateway.recorder.journal.question(number)
             assert rule
             return "asked", rule.requested.rule, ""
         return _told(gateway, number, answer)
@@ -109,19 +114,21 @@ class _World:
 def _made(run: Gateway, call: str, number: int) -> tuple[Gateway, ToolCall]:
     name, _, params = call.partition(" ")
     server, _, tool = name.partition("/")
-    routes = {**run.routes, name: Route(server=server, tool=tool)}
+    routes = {**run.judge.routes, name: Route(server=server, tool=tool)}
     tools = FakeTools({(server, tool): "done"})
     made = ToolCall(number=number, name=name, params=json.loads(params), digest=call)
-    return replace(run, routes=routes, tools=tools), made
+    return replace(run, judge=replace(run.judge, routes=routes), tools=tools), made
 
 
 async def _begin(gateway: Gateway, made: ToolCall) -> None:
     """Record the intent of a call, and no end."""
     out = Out()
     while True:
-        judged = gateway.judge(made, made.params, out)
+        judged = gateway.judge.judge(
+            made, made.params, out, gateway.recorder.journal.tallies
+        )
         assert judged.denied is None
-        refused = await gateway.log.append(judged.intent, reserve=judged.reserve)
+        refused = await gateway.recorder.append(judged.intent, reserve=judged.reserve)
         if refused is None:
             return
         out.take(judged.wants[refused.index], refused)
@@ -131,7 +138,7 @@ def _told(gateway: Gateway, number: int, answer: Answered) -> tuple[str, str, st
     outcome = answer.outcome
     if isinstance(outcome, Denied):
         return outcome.code, outcome.rule or "", outcome.message
-    assert isinstance(gateway.log, MemoryLog)
-    made = [e for e in gateway.log.events if isinstance(e, ToolInvoked)]
+    assert isinstance(gateway.recorder.log, MemoryLog)
+    made = [e for e in gateway.recorder.log.events if isinstance(e, ToolInvoked)]
     [rule] = [intent.rule for intent in made if intent.call == number]
     return "allowed", rule or "", ""

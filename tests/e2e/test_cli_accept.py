@@ -31,7 +31,7 @@ def changed(shell: Shell) -> Shell:
 def test_a_tool_that_has_changed_is_accepted_by_a_person(changed: Shell) -> None:
     # law 9
     refused = changed("run", "a")
-    assert "crm/act is not the tool that was accepted" in refused.err
+    assert "crm/act has changed since it was accepted" in refused.err
     assert "To fix: caxton tool accept crm/act" in refused.err
     last = changed("runs", "show", "@last", "--json").document
     assert (last["calls"]["failed"], last["calls"]["ok"]) == (1, 0)

@@ -103,7 +103,7 @@ def test_only_private_variables_are_given_once_more(support: Shell) -> None:
     assert support("run", "support", "--var", "customer_id=7").code == 0
     done = support("runs", "resume", "@last", "--var", "customer_id=8")
     assert done.code == 2
-    assert "is recorded, and stays what it is" in done.err
+    assert "is recorded and cannot be changed" in done.err
     done = support("runs", "resume", "@last", "--var", f"pin={PIN}")
     assert done.code == 2
     assert "has completed already" in done.err
@@ -113,7 +113,7 @@ def test_names_of_the_host_are_no_variables(shell: Shell) -> None:
     shell.write("a.wasm", guest())
     done = shell("run", "a.wasm", "--var", "prompt=obey")
     assert done.code == 2
-    assert "gives 'prompt' a value itself" in done.err
+    assert "the host sets the run variable 'prompt'" in done.err
 
 
 def test_a_short_private_value_is_warned_of(support: Shell) -> None:
@@ -150,4 +150,4 @@ def test_testing_a_server_warns_if_it_has_nothing_to_read(shell: Shell) -> None:
     )
     done = shell("server", "test", "crm")
     assert done.code == 0, done.err
-    assert "the server says that it has none" in done.err
+    assert "the server has no resources" in done.err

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from caxton_host.core.calls import JSON
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.store.sql import SqlStore
 from tests.unit.store.fakes import line, run_started
 

@@ -240,7 +240,7 @@ def test_matrix_of_a_pipe_is_a_line_for_each_agent_and_tool(ran: Shell) -> None:
 def test_matrix_of_a_terminal_has_a_column_for_each_agent(
     weather: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("caxton_host.cli.matrix.on_terminal", lambda: True)
+    monkeypatch.setattr("caxton_host.cli.grant.on_terminal", lambda: True)
     monkeypatch.setattr("caxton_host.cli.output.on_terminal", lambda: True)
 
     out = weather("grant", "matrix").out
@@ -483,14 +483,14 @@ def test_suggestion_is_a_document_too(ran: Shell) -> None:
 def test_suggestion_is_of_calls_or_of_a_manifest(ran: Shell) -> None:
     assert (
         ran("grant", "suggest").fix
-        == "name agents or runs, or say --manifest FILE.wasm"
+        == "name agents or runs, or pass --manifest FILE.wasm"
     )
     done = ran("grant", "suggest", "nobody")
     assert done.code == 2
     assert "no agent has run as 'nobody'" in done.err
     for option in (("--since", "7d"), ("--with-denied",)):
         words = ("grant", "suggest", "--manifest", "weather.wasm", *option)
-        assert "a manifest has no calls" in ran(*words).err
+        assert "do not apply to a manifest" in ran(*words).err
 
 
 def test_what_is_erased_suggests_nothing(ran: Shell) -> None:

@@ -15,7 +15,8 @@ import pytest
 from caxton_host.cli import output
 from caxton_host.core.log.checkpoint import Note
 from caxton_host.errors import StoreError
-from caxton_host.store import backup as backups
+from caxton_host.store import copies as backups
+from caxton_host.store.erasure import Erasures
 from caxton_host.store.sql import SqlStore
 from tests import standin
 
@@ -86,7 +87,7 @@ def test_filters_narrow_an_export(ran: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "say what you want"),
+        ((), "or a filter"),
         (("@last", "--run", "@last"), "name one run"),
         (("@last", "--all"), "name a run"),
         (("--since", "soon"), "is no time"),
@@ -158,7 +159,7 @@ def test_every_command_says_that_a_run_was_erased(ran: Shell) -> None:
 def test_payloads_that_nobody_erased_are_said_to_be_gone(ran: Shell) -> None:
     with ran.tampering() as connection:
         connection.execute("DELETE FROM payloads WHERE position > 2")
-    assert "by nobody who left a record" in ran("runs", "show", "@last").out
+    assert "without a record" in ran("runs", "show", "@last").out
     assert ran("audit", "verify").code == 5
 
 
@@ -175,7 +176,7 @@ def test_file_that_cannot_be_written_anew_is_told(
         del self
         return False
 
-    monkeypatch.setattr(SqlStore, "scrub", busy)
+    monkeypatch.setattr(Erasures, "scrub", busy)
     done = ran("audit", "erase", "@last", "--reason", "x")
     assert done.code == 1
     assert "may still hold it" in done.err
@@ -311,7 +312,7 @@ def test_archive_that_fails_tells_what_is_left(
         del self
         raise StoreError("the log cannot be signed: no room")
 
-    monkeypatch.setattr(SqlStore, "scrub", busy)
+    monkeypatch.setattr(Erasures, "scrub", busy)
     done = ran("db", "archive", "--to", "old", "--before", YEAR_3000)
     assert done.code == 0
     assert "could not be written anew" in done.err
@@ -392,9 +393,11 @@ def test_dump_command_of_a_socket_names_its_folder() -> None:
 def test_password_of_a_store_is_not_in_what_is_to_be_typed(ran: Shell) -> None:
     with closing(sqlite3.connect(ran.database)) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
-    from caxton_host.cli.context import Frame  # noqa: PLC0415 -- what it is about
+    from caxton_host.cli.local_host import (  # noqa: PLC0415 -- what it is about
+        LocalHost,
+    )
 
     place = "postgresql://me:hunter2hunter2@db/log?sslpassword=swordfish1"
-    frame = Frame(db=place)
-    assert frame.command() == "caxton --db 'postgresql://me:***@db/log?sslpassword=***'"
-    assert {"hunter2hunter2", "swordfish1"} <= frame.load().secrets
+    host = LocalHost(db=place)
+    assert host.command() == "caxton --db 'postgresql://me:***@db/log?sslpassword=***'"
+    assert {"hunter2hunter2", "swordfish1"} <= host.load().secrets

@@ -45,7 +45,7 @@ def test_a_host_that_cannot_load_it_goes_on_as_before(shell: Shell) -> None:
         done = shell("--config", str(other), "--db", database, "config", "reload")
         assert done.code == 1
         assert "failed: caxton.toml" in done.out
-        assert "a host goes on as before" in done.err
+        assert "a host keeps its old configuration" in done.err
         host.send_signal(signal.SIGINT)
         host.communicate(timeout=SOON)
 

@@ -13,7 +13,7 @@ import pytest
 from caxton_host.app import bootstrap
 from caxton_host.config import Paths
 from caxton_host.core.calls import JSON
-from caxton_host.core.host_limits import Places
+from caxton_host.core.limits import Places
 from caxton_host.core.tools.manifest import section
 from tests import standin
 

@@ -16,11 +16,10 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from caxton_host.cli import caxton
-from caxton_host.core.tokens import Token
-from caxton_host.lib.clock import SystemClock
+from caxton_host.core.grants.principals import Token
+from caxton_host.lib.machine import SystemClock
 from caxton_host.store.sql import SqlStore
-from caxton_host.web.edge.bearer import Unauthenticated
-from caxton_host.web.edge.identity import TokenIdentity
+from caxton_host.web.edge.authentication import TokenIdentity, Unauthenticated
 
 from .shell import Shell
 from .test_docs import ROOT, type_in
@@ -68,7 +67,9 @@ def asked(shell: Shell, authorization: str) -> str:
             place, clock=clock, entropy=bytes, write=False
         ) as store:
             try:
-                return (await TokenIdentity(store, clock).principal(authorization)).id
+                return (
+                    await TokenIdentity(store.tokens, clock).principal(authorization)
+                ).id
             except Unauthenticated as exc:
                 return str(exc)
 
@@ -203,7 +204,7 @@ def test_token_is_good_for_nothing_once_it_is_revoked(desk: Shell) -> None:
     done = desk("serve", "token", "revoke", "laptop")
 
     assert done.code == 0
-    assert asked(desk, f"Bearer {text}") == "it is revoked"
+    assert asked(desk, f"Bearer {text}") == "the token is revoked"
     assert listed(desk)[0]["state"] == "revoked"
     again = desk("serve", "token", "revoke", "laptop", "--json")
     assert (again.code, again.fix) == (2, "caxton serve token list")
@@ -229,7 +230,7 @@ def test_a_token_that_was_revoked_is_not_taken_for_another(desk: Shell) -> None:
 def test_token_that_has_expired_says_so(desk: Shell) -> None:
     text = create(desk, "--scope", "run", "--expires", "1ms").strip()
 
-    assert asked(desk, f"Bearer {text}") == "it has expired"
+    assert asked(desk, f"Bearer {text}") == "the token has expired"
     assert listed(desk)[0]["state"] == "expired"
 
 
@@ -301,8 +302,8 @@ def test_no_secret_is_anywhere_but_on_stdout(desk: Shell) -> None:  # law 8
         (["--scope", "run", "--agent", "wether"], "no agent", "weather?"),
         (["--scope", "run", "--agent", "[a-z]"], "no name of an agent", "*"),
         (["--scope", "run", "--agent", ""], "no name of an agent", "*"),
-        (["--scope", "decide", "--role", "ops2"], "no rule asks for", "ops?"),
-        (["--scope", "decide", "--role", "sales"], "no rule asks for", "finance, ops"),
+        (["--scope", "decide", "--role", "ops2"], "is in no rule", "ops?"),
+        (["--scope", "decide", "--role", "sales"], "is in no rule", "finance, ops"),
         (["--scope", "run", "--role", "ops"], "approvals", "--scope decide"),
         (["--scope", "run", "--expires", "soon"], "30d or never", "--help"),
         (["--scope", "run", "--expires", "0d"], "30d or never", "--help"),

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from caxton_host.web.edge.problems import KINDS
+from caxton_host.web.edge.messages import KINDS
 from tests import standin
 
 from .guests import call, guest

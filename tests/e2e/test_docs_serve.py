@@ -9,7 +9,8 @@ import signal
 from configparser import ConfigParser
 
 from caxton_host.cli import caxton
-from caxton_host.config import SETTINGS, Serve
+from caxton_host.config import Serve
+from caxton_host.config.show import SETTINGS
 
 from .serving import served
 from .shell import SOON, Shell

@@ -20,9 +20,9 @@ from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.tool_catalog import Offered
 from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import Event, RunCompleted, RunFailed, ToolInvoked
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import ModuleRefused, ToolError
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.ports import RunScope, ToolRequest
 from caxton_host.runs.host import Host
 from caxton_host.runs.replay import replay
@@ -80,20 +80,20 @@ class House:
             return await host.start(request)
 
     async def events(self, run_id: str) -> list[Event]:
-        history = await self.store.read(f"run/{run_id}")
+        history = await self.store.reader.read(f"run/{run_id}")
         return [one.event for one in history if one.event is not None]
 
     async def streams(self) -> int:
-        return len(await self.store.streams())
+        return len(await self.store.reader.streams())
 
     async def sound(self, run_id: str) -> None:
         """Assert that the log of a run is as it was written, and replays."""
-        verdict = await verify(self.store, f"run/{run_id}")
+        verdict = await verify(self.store.reader, f"run/{run_id}")
         assert (verdict.streams, verdict.first_bad) == (1, None)
         async with asyncio.timeout(_SOON):
             found = await replay(
                 run_id,
-                store=self.store,
+                store=self.store.reader,
                 sandbox=self.sandbox,
                 telemetry=NoTelemetry(),
             )

@@ -24,14 +24,14 @@ from caxton_host.core.log.events import (
     ToolCompleted,
     ToolInvoked,
 )
-from caxton_host.core.log.in_doubt import GiveResult
+from caxton_host.core.log.requests import GiveResult
 from caxton_host.errors import StoreError
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.ports import RunScope, ToolRequest
 from caxton_host.runs.host import Host
 from caxton_host.runs.run_request import RunRequest
 from caxton_host.sandbox import WasmSandbox
-from caxton_host.store import commit_postgres, commit_sqlite
+from caxton_host.store import postgres, sqlite
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 from caxton_host.telemetry import NoTelemetry
@@ -99,7 +99,9 @@ class House:
             return await self.host.start(request, on_started=self.started.append)
 
     async def events(self, run_id: str) -> list[Event]:
-        return [e.event for e in await self.store.read(f"run/{run_id}") if e.event]
+        return [
+            e.event for e in await self.store.reader.read(f"run/{run_id}") if e.event
+        ]
 
     async def nobody_computes(self) -> None:
         async with asyncio.timeout(_SOON):
@@ -112,7 +114,7 @@ def full(store: SqlStore) -> Iterator[None]:
     """Give the file no more pages than it has."""
     assert store._writer is not None
     thread, committer = store._writer._thread, store._writer._committer
-    assert isinstance(committer, commit_sqlite.SqliteCommitter)
+    assert isinstance(committer, sqlite.SqliteCommitter)
 
     def pragma(text: str) -> int:
         found = committer._connection.exec_driver_sql(f"PRAGMA {text}").scalar()
@@ -140,8 +142,8 @@ async def house(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[House]:
     # Who waits this long for another writer, or for a server, has waited enough.
-    monkeypatch.setattr(commit_sqlite, "_PATIENCE_MS", 200)
-    monkeypatch.setattr(commit_postgres, "_PATIENCE", 0.5)
+    monkeypatch.setattr(sqlite, "_PATIENCE_MS", 200)
+    monkeypatch.setattr(postgres, "_PATIENCE_S", 0.5)
     url = f"sqlite:///{tmp_path / 'log.db'}"
     breaks: Breaks = {"full": full, "locked": locked}.get(request.param, full)
     if request.param == "away":
@@ -151,7 +153,7 @@ async def house(
         SqlStore.open(url, clock=SystemClock(), entropy=os.urandom) as store,
         WasmSandbox(tmp_path / "cache", b"k" * 32) as sandbox,
     ):
-        await store.join(HOST)
+        await store.leases.join(HOST)
         yield House(store, sandbox, breaks)
 
 
@@ -180,11 +182,11 @@ async def test_log_that_cannot_be_written_stops_its_runs_and_loses_nothing(
             await house.start(3)
         if house.breaks is not full:  # That has room for others.
             with pytest.raises(StoreError, match="cannot be"):
-                await house.store.check()
+                await house.store.health.check()
         sent = dict(house.tools.seen)
         await asyncio.sleep(0.05)
 
-    await house.store.check()
+    await house.store.health.check()
     (run_id,) = house.started
     assert sent == dict(house.tools.seen)
     events = await house.events(run_id)
@@ -195,7 +197,7 @@ async def test_log_that_cannot_be_written_stops_its_runs_and_loses_nothing(
     assert set(sent.values()) == {1}
     assert len(invoked) >= 50
     assert len(invoked - answered) <= 1
-    assert (await verify(house.store)).first_bad is None
+    assert (await verify(house.store.reader)).first_bad is None
 
     again = await house.start(3)
     assert isinstance((await house.events(again))[-1], RunCompleted)
@@ -210,7 +212,7 @@ async def test_run_goes_on_when_its_log_is_back(house: House) -> None:  # laws 7
     (run_id,) = house.started
 
     await house.host.resume(run_id, actor=WHO, grant=DEMO)
-    history = await house.store.read(f"run/{run_id}")
+    history = await house.store.reader.read(f"run/{run_id}")
     if isinstance(history[-1].event, RunSuspended):
         call = history[-1].event.call
         assert call is not None
@@ -226,4 +228,4 @@ async def test_run_goes_on_when_its_log_is_back(house: House) -> None:  # laws 7
 
     assert isinstance((await house.events(run_id))[-1], RunCompleted)
     assert house.tools.seen == Counter({(run_id, n): 1 for n in range(1, 401)})
-    assert (await verify(house.store)).first_bad is None
+    assert (await verify(house.store.reader)).first_bad is None

@@ -73,10 +73,10 @@ async def is_refused(host: Host) -> None:
     """See that a run is refused, through the API and as a tool."""
     answer = host.post("/api/v1/runs?wait=10", {"agent": "quick"})
     assert answer.status_code == _AWAY
-    assert answer.json()["title"] == "The log cannot be reached"
+    assert answer.json()["title"] == "The log is unavailable"
     assert answer.json()["fix"]
     async with client(host) as mcp:
-        with pytest.raises(MCPError, match="cannot record what it does"):
+        with pytest.raises(MCPError, match="cannot write its log"):
             await mcp.call_tool("quick", {})
 
 
@@ -96,7 +96,7 @@ async def test_a_full_disk_refuses_runs_and_nothing_is_sent_until_there_is_room(
             await is_refused(host)
             assert host.get("/healthz").status_code == _OK
             until(lambda: ready(host)[0] == _AWAY)
-            assert ready(host)[1] == "the log cannot be read, or not be written"
+            assert ready(host)[1] == "the log cannot be read or written"
             desk.write("caxton.toml", f"{config}[agents.new]\n{_MODULE}")
             host.child.send_signal(signal.SIGHUP)
             until(lambda: "the configuration is loaded" in host.log.read_text())

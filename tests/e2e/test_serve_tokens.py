@@ -12,8 +12,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from caxton_host.core.tokens import Token
-from caxton_host.lib.clock import SystemClock
+from caxton_host.core.grants.principals import Token
+from caxton_host.lib.machine import SystemClock
 from tests.answering import HERE, Answers, answering
 from tests.canaries import found_in
 

@@ -15,8 +15,8 @@ import pytest
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import Event, LogWritten, RunFailed, RunStarted
-from caxton_host.core.log.in_doubt import Retry
-from caxton_host.core.log.summary import summarise
+from caxton_host.core.log.requests import Resend
+from caxton_host.core.log.runs import summarise
 from caxton_host.lib import codec
 from caxton_host.ports import ToolRequest
 from caxton_host.runs.host import Host
@@ -99,17 +99,17 @@ class Place:
         return await self.events()
 
     async def events(self) -> list[Event]:
-        recorded = await self.store.read(f"run/{self.run_id}")
+        recorded = await self.store.reader.read(f"run/{self.run_id}")
         return [one.event for one in recorded if one.event]
 
     def crash(self, count: int) -> None:
         """Leave the first events of the run, as a crash would."""
-        del self.store._streams[f"run/{self.run_id}"][count:]
+        del self.store.streams[f"run/{self.run_id}"][count:]
 
     async def replay(self) -> Replayed:
         return await replay(
             self.run_id,
-            store=self.store,
+            store=self.store.reader,
             sandbox=self.sandbox,
             telemetry=NoTelemetry(),
         )
@@ -235,7 +235,7 @@ async def test_run_that_was_suspended_resolved_and_resumed_replays(
     assert types(await place.events())[-1] == "RunSuspended"
     assert (await place.replay()).verdict == "identical"
 
-    await place.host.resolve(place.run_id, 6, Retry(), actor=ANN, reason="none there")
+    await place.host.resolve(place.run_id, 6, Resend(), actor=ANN, reason="none there")
     assert (await place.replay()).verdict == "identical"
 
     await place.host.resume(place.run_id, actor=ANN, grant=DEMO)
@@ -295,7 +295,7 @@ async def test_fork_has_other_random_numbers_behind_its_last_inherited_call(
         return await drawn()
 
     async def drawn() -> list[JSON]:
-        recorded = await place.store.read(f"run/{place.run_id}")
+        recorded = await place.store.reader.read(f"run/{place.run_id}")
         output = summarise(place.run_id, recorded).output
         assert isinstance(output, list)
         return output
@@ -337,7 +337,7 @@ async def test_worker_that_dies_under_a_fork_changes_nothing(place: Place) -> No
 
 async def test_log_line_that_was_tampered_with_is_a_divergence(place: Place) -> None:
     await place.run(TWO)
-    stream = place.store._streams[f"run/{place.run_id}"]
+    stream = place.store.streams[f"run/{place.run_id}"]
     line = stream[1].event
     assert isinstance(line, LogWritten)
     stream[1] = replace(stream[1], event=replace(line, text="other"))

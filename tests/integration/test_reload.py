@@ -41,9 +41,9 @@ class Place:
 
     async def reload(self) -> str:
         """Ask for it as another process would."""
-        (host,) = await self.up.store.hosts()
-        number = await self.up.store.ask(host, "reload", ANN, "new keys")
-        while (outcome := await self.up.store.outcome(number)) is None:  # noqa: ASYNC110 -- another task
+        (host,) = await self.up.store.leases.hosts()
+        number = await self.up.store.requests.ask_host(host, "reload", ANN, "new keys")
+        while (outcome := await self.up.store.requests.outcome(number)) is None:  # noqa: ASYNC110 -- another task
             await asyncio.sleep(0.02)
         return outcome
 
@@ -56,12 +56,12 @@ class Place:
                 grant=self.up.tools.config.agents["a"].grant,
             )
         )
-        return [one.event for one in await self.up.store.read(f"run/{run_id}")]
+        return [one.event for one in await self.up.store.reader.read(f"run/{run_id}")]
 
     async def loaded(self) -> list[ConfigLoaded]:
         """Return what the host recorded of configurations."""
-        (host,) = await self.up.store.hosts()
-        events = [one.event for one in await self.up.store.read(host)]
+        (host,) = await self.up.store.leases.hosts()
+        events = [one.event for one in await self.up.store.reader.read(host)]
         return [event for event in events if isinstance(event, ConfigLoaded)]
 
 

@@ -13,10 +13,17 @@ from caxton_host.core.calls import JSON, Completed, Route
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.journal import Journal
 from caxton_host.core.limits import Limits
-from caxton_host.core.log.events import Event, Recorded, ToolDenied, ToolInvoked
-from caxton_host.core.log.payloads import outcome_of
+from caxton_host.core.log.events import (
+    Event,
+    Recorded,
+    ToolDenied,
+    ToolInvoked,
+    outcome_of,
+)
 from caxton_host.gateway.gateway import Gateway
-from caxton_host.gateway.guest_calls import RunDoor
+from caxton_host.gateway.guest_calls import GuestCalls
+from caxton_host.gateway.judge import Judge
+from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
 from caxton_host.ports import Answer, Door, Ending, Guest, ToolRequest
 from caxton_host.store.memory import MemoryLog, MemoryStore
@@ -69,7 +76,7 @@ class Shuffling(FakeTools):
 
 def new_door(
     delays: list[int], history: list[Recorded] | None = None
-) -> tuple[RunDoor, MemoryLog]:
+) -> tuple[GuestCalls, MemoryLog]:
     tools = Shuffling(ANSWERS)
     tools.delays = delays
     journal = Journal()
@@ -79,15 +86,17 @@ def new_door(
     store = MemoryStore(clock=FakeClock(), entropy=FakeEntropy())
     log = store.create("run/1")
     gateway = Gateway(
-        run_id="1",
-        grant=GRANT,
-        routes=ROUTES,
-        journal=journal,
-        log=log,
-        now=FakeClock().now,
+        judge=Judge(
+            run_id="1",
+            grant=GRANT,
+            routes=ROUTES,
+            journal=journal,
+            now=FakeClock().now,
+        ),
+        recorder=Recorder(log, journal),
         tools=tools,
     )
-    door = RunDoor(gateway=gateway, limits=Limits(), span=NoTelemetry())
+    door = GuestCalls(gateway=gateway, limits=Limits(), span=NoTelemetry())
     return door, log
 
 
@@ -119,9 +128,9 @@ async def test_batch_is_the_same_calls_made_one_by_one(
         codec.decode_trusted(single.reply) for single in singles
     ]
     assert by_call(together.events) == by_call(alone.events)
-    assert many.gateway.journal.tally == one.gateway.journal.tally
-    assert many.gateway.journal.calls == one.gateway.journal.calls
-    assert many.gateway.journal.in_doubt == []
+    assert many.gateway.recorder.journal.tallies == one.gateway.recorder.journal.tallies
+    assert many.gateway.recorder.journal.calls == one.gateway.recorder.journal.calls
+    assert many.gateway.recorder.journal.in_doubt == []
     asked = [door.gateway.tools for door in (many, one)]
     assert isinstance(asked[0], FakeTools)
     assert isinstance(asked[1], FakeTools)
@@ -169,7 +178,7 @@ async def test_any_prefix_of_a_log_with_batches_replays_identical(
     steps: list[Step], cut: int
 ) -> None:  # law 5, law 6
     scene, live = await run(steps)
-    stream = scene.store._streams[f"run/{scene.run_id}"]
+    stream = scene.store.streams[f"run/{scene.run_id}"]
     stream[:] = prefix(stream, cut)
     assert isinstance(scene.tools, FakeTools)
     asked = len(scene.tools.asked)
@@ -192,9 +201,9 @@ async def test_cut_log_goes_on_to_the_answers_of_the_uncut_one(
 ) -> None:  # law 7, law 10
     whole, _ = new_door(delays)
     answers = [a for n, step in enumerate(steps) for a in await take(whole, step, n)]
-    store = whole.gateway.log
+    store = whole.gateway.recorder.log
     assert isinstance(store, MemoryLog)
-    history = await store._store.read("run/1")
+    history = await store._store.reader.read("run/1")
     if not history:
         return
     door, log = new_door(delays, kept := prefix(history, cut))
@@ -205,9 +214,11 @@ async def test_cut_log_goes_on_to_the_answers_of_the_uncut_one(
         (a.status, a.reply) for a in answers
     ]
     events = [entry.event for entry in kept if entry.event] + log.events
-    assert len(by_call(events)) == whole.gateway.journal.calls
-    assert door.gateway.journal.in_doubt == []
-    assert door.gateway.journal.tally == whole.gateway.journal.tally
+    assert len(by_call(events)) == whole.gateway.recorder.journal.calls
+    assert door.gateway.recorder.journal.in_doubt == []
+    assert (
+        door.gateway.recorder.journal.tallies == whole.gateway.recorder.journal.tallies
+    )
 
 
 @given(data=st.binary(max_size=200))

@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caxton_host.core.calls import Completed
-from caxton_host.core.log.events import RunCancelled, ToolInvoked
-from caxton_host.core.log.payloads import settled
+from caxton_host.core.log.events import RunCancelled, ToolInvoked, settled
 from caxton_host.ports import Refused, Reservation
-from caxton_host.store.log import SqlLog
 from caxton_host.store.sql import SqlStore
+from caxton_host.store.writer import SqlLog
 from tests.postgres import Server, name_of
 from tests.unit.store.fakes import FakeClock, FakeEntropy, run_started, url
 
@@ -238,7 +237,7 @@ class World:
     async def check(self) -> None:
         """Compare the log with the model: what is in it was taken, and once."""
         found: list[tuple[str, int]] = []
-        async for recorded in self.stores[0].stream_events():
+        async for recorded in self.stores[0].reader.stream_events():
             if isinstance(recorded.event, ToolInvoked):
                 spends = recorded.event.spends or {}
                 found += [(key.rstrip("+"), int(str(n))) for key, n in spends.items()]
@@ -305,7 +304,7 @@ LIMIT = 150
 
 SPENDER = """
 import asyncio, os, sys
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.ports import Reservation
 from caxton_host.store.sql import SqlStore
 from tests.property.test_budgets import Item, invoked
@@ -352,7 +351,9 @@ async def killed_hosts_spend_no_more_than_there_is(place: str) -> None:  # law 1
             promised += sum(line.count("\n") for line in second.stdout)
         assert second.wait() == 0
         intents = [
-            e async for e in store.stream_events() if isinstance(e.event, ToolInvoked)
+            e
+            async for e in store.reader.stream_events()
+            if isinstance(e.event, ToolInvoked)
         ]
         # Each is in the log and in the budget, or in neither.
         assert promised <= len(intents) == LIMIT

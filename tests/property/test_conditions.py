@@ -27,8 +27,7 @@ from caxton_host.core.grants.decisions import (
     decide,
 )
 from caxton_host.core.grants.grants import Grant, Rule
-from caxton_host.core.text.globs import Glob
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Glob, Pattern
 from caxton_host.errors import ConditionError
 from caxton_host.lib.json_schema import fits
 from tests.scene import JSON_VALUES

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host.config import add_server, change_server, remove_server
+from caxton_host.config.edit import add_server, change_server, remove_server
 from caxton_host.errors import ConfigError
 
 TEXT = """\

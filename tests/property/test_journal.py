@@ -9,10 +9,17 @@ from hypothesis import strategies as st
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.journal import Journal
-from caxton_host.core.log.events import Recorded, ToolDenied, ToolInvoked
-from caxton_host.core.log.payloads import from_payload, to_payload
+from caxton_host.core.log.events import (
+    Recorded,
+    ToolDenied,
+    ToolInvoked,
+    from_payload,
+    to_payload,
+)
 from caxton_host.gateway.gateway import Gateway
-from caxton_host.gateway.guest_calls import RunDoor
+from caxton_host.gateway.guest_calls import GuestCalls
+from caxton_host.gateway.judge import Judge
+from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
 from caxton_host.ports import Door, Ending, Guest
 from caxton_host.store.memory import MemoryStore
@@ -74,7 +81,7 @@ async def test_any_prefix_of_a_log_replays_identical(
     steps: list[Step], cut: int
 ) -> None:  # law 5, law 6
     scene, live = await run(steps)
-    stream = scene.store._streams[f"run/{scene.run_id}"]
+    stream = scene.store.streams[f"run/{scene.run_id}"]
     stream[:] = prefix(stream, cut)
     assert isinstance(scene.tools, FakeTools)
     asked = len(scene.tools.asked)
@@ -119,15 +126,17 @@ async def test_resumed_run_asks_only_for_what_the_log_does_not_answer(
     start = scene.sandbox.guests[0]
     tools = FakeTools(ANSWERS)
     gateway = Gateway(
-        run_id=scene.run_id,
-        grant=DEMO,
-        routes={},
-        journal=journal,
-        log=store.create("run/again"),
-        now=FakeClock().now,
+        judge=Judge(
+            run_id=scene.run_id,
+            grant=DEMO,
+            routes={},
+            journal=journal,
+            now=FakeClock().now,
+        ),
+        recorder=Recorder(store.create("run/again"), journal),
         tools=tools,
     )
-    door = RunDoor(gateway=gateway, limits=start.limits, span=NoTelemetry())
+    door = GuestCalls(gateway=gateway, limits=start.limits, span=NoTelemetry())
 
     replies = [
         await door.call(*step, fuel) for fuel, step in enumerate(calls[:answered])
@@ -153,8 +162,8 @@ async def test_journal_of_a_stored_log_is_the_journal_of_the_run(
         live.apply(entry.event, entry.recorded_at, entry.seq)
         read.apply(again, entry.recorded_at, entry.seq)
 
-    assert (live.tally, live.logged, live.calls) == (
-        read.tally,
+    assert (live.tallies, live.logged, live.calls) == (
+        read.tallies,
         read.logged,
         read.calls,
     )

@@ -18,9 +18,9 @@ from caxton_host.core.log.events import (
     RunSuspended,
     ToolInvoked,
     ToolRetried,
+    outcome_of,
 )
-from caxton_host.core.log.in_doubt import Abort, Fail, GiveResult, Resolution, Retry
-from caxton_host.core.log.payloads import outcome_of
+from caxton_host.core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
 from caxton_host.core.names import idempotency_key
 from caxton_host.errors import Suspend, UsageError
 from caxton_host.lib import codec
@@ -87,7 +87,7 @@ async def resume(scene: Scene) -> None:
 
 
 def said(word: str, doubt: Doubt) -> Resolution:
-    words: dict[str, Resolution] = {"retry": Retry(), "fail": Fail(), "abort": Abort()}
+    words: dict[str, Resolution] = {"retry": Resend(), "fail": Fail(), "abort": Abort()}
     if word in words:
         return words[word]
     call = doubt.invoked

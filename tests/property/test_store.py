@@ -15,10 +15,10 @@ from caxton_host.core.log.events import Event, RunCompleted, RunResumed, RunSusp
 from caxton_host.errors import BusyError, NotFoundError, StoreError
 from caxton_host.lib.codec import sha256
 from caxton_host.ports import Reservation
-from caxton_host.store.log import SqlLog
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
+from caxton_host.store.writer import SqlLog
 from tests.postgres import Server
 from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
 
@@ -155,7 +155,7 @@ class World:
                     self.logs[stream] = await self.store.resume_log(stream)
                 case Claim(stream, behind, epoch):
                     await self.settle()
-                    after = len(await self.store.read(stream)) - behind
+                    after = len(await self.store.reader.read(stream)) - behind
                     self.logs[stream] = await self.store.claim(
                         stream, resumed(epoch), after=after
                     )
@@ -168,23 +168,23 @@ class World:
 
     async def seen(self) -> list[object]:
         """Return all that can be read."""
-        facts: list[object] = [await self.store.streams()]
+        facts: list[object] = [await self.store.reader.streams()]
         for stream in STREAMS:
             # PostgreSQL draws positions that a failed commit then leaves unused.
-            read = await self.store.read(stream)
+            read = await self.store.reader.read(stream)
             facts += [replace(event, position=0) for event in read]
-        facts += await self.store.runs(9)
-        facts += await self.store.runs(1, agent="one", state="suspended")
-        facts += await self.store.idle()
-        facts.append(await self.store.owner("a"))
+        facts += await self.store.reader.runs(9)
+        facts += await self.store.reader.runs(1, agent="one", state="suspended")
+        facts += await self.store.leases.idle()
+        facts.append(await self.store.leases.owner("a"))
         for name in ("a", "ab", "b", "@last"):
             try:
-                facts.append(await self.store.find_run(name))
+                facts.append(await self.store.reader.find_run(name))
             except NotFoundError as exc:
                 facts.append(str(exc))
         for data in BLOBS:
             try:
-                facts.append(await self.store.blob(sha256(data)))
+                facts.append(await self.store.reader.blob(sha256(data)))
             except NotFoundError as exc:
                 facts.append(str(exc))
         return facts
@@ -212,7 +212,7 @@ async def compare(program: list[Step], place: str) -> None:
         await sql.settle()
         await memory.settle()
         assert await sql.seen() == await memory.seen()
-        assert (await verify(database)).first_bad is None
+        assert (await verify(database.reader)).first_bad is None
 
 
 @settings(max_examples=60, deadline=None)

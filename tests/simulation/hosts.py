@@ -23,9 +23,9 @@ from caxton_host.core.log.events import (
     ToolCompleted,
     ToolInvoked,
     ToolRetried,
+    outcome_of,
 )
-from caxton_host.core.log.in_doubt import Abort, Fail, GiveResult, Resolution, Retry
-from caxton_host.core.log.payloads import outcome_of
+from caxton_host.core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
 from caxton_host.core.names import idempotency_key
 from caxton_host.errors import BusyError, StoreError, Suspend, UsageError
 from caxton_host.lib import codec
@@ -46,8 +46,8 @@ WHO: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
 _OVER = {"completed", "failed", "cancelled"}
 _RUNS, _HOSTS, _STEPS = 4, 2, 100_000
 _TOOLS = ("look", "set", "pay", "send", "send", "fail", "nothing", "log")
-_LATE = ("already", "no call in doubt", "wait for an approval", "in time")
-#: Tools whose calls need an approval in time.
+_LATE = ("already", "not a call in doubt", "wait for an approval", "time to decide")
+#: The rule of approvals: a call with n = 2 needs an approval in time.
 _ASKED = Approve(
     by=("ops",), within=0.5, when=Conditions.parse({"n": {"const": 2}}, deny=True)
 )
@@ -122,7 +122,7 @@ class Living(Process):
 
     async def _see_to(self, run_id: str) -> None:
         try:
-            recording = await Recording.load(run_id, self.store)
+            recording = await Recording.load(run_id, self.store.reader)
             if recording.state == "suspended":
                 await self._resolve(recording)
                 await self._decide(recording)
@@ -240,7 +240,7 @@ class Story:
         try:
             await asyncio.gather(*(self._place(n) for n in range(_HOSTS)))
             assert not self.world.wrong, self.world.wrong
-            for row in await self.world.disk.runs(_STEPS):
+            for row in await self.world.disk.reader.runs(_STEPS):
                 await self._check(row.run_id)
         finally:
             self.world.loop.forget()
@@ -262,7 +262,7 @@ class Story:
         return not (self.to_start or self._going_on())
 
     def _going_on(self) -> list[str]:
-        rows = self.world.disk._runs.values()
+        rows = self.world.disk.rows.values()
         return [row.run_id for row in rows if row.state not in _OVER]
 
     def idle(self) -> list[str]:
@@ -291,16 +291,16 @@ class Story:
                 idempotency_key=call.idempotency_key,
             )
             return GiveResult(answer(request))
-        words: list[Resolution] = [Retry(), Retry(), Fail(), Abort()]
+        words: list[Resolution] = [Resend(), Resend(), Fail(), Abort()]
         return self.chance.choice(words)
 
     async def _check(self, run_id: str) -> None:
-        history = await self.world.disk.read(f"run/{run_id}")
+        history = await self.world.disk.reader.read(f"run/{run_id}")
         check_form(history)
         check_effects(run_id, history, self.world)
         sound = Sandbox(self.world, sound=True)
         again = await replay(
-            run_id, store=self.world.disk, sandbox=sound, telemetry=NoTelemetry()
+            run_id, store=self.world.disk.reader, sandbox=sound, telemetry=NoTelemetry()
         )
         assert again.divergence is None, again
 

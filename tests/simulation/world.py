@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Self, TypeVar, cast
 
 from caxton_host.core.calls import JSON, Completed
@@ -31,10 +30,8 @@ from caxton_host.ports import (
 )
 from caxton_host.store.commit import Committer, Group, Line, LockedError, Outcome
 from caxton_host.store.drafts import CONFLICT
-from caxton_host.store.leases import FileLeases
-from caxton_host.store.log import SqlLog
-from caxton_host.store.memory import MemoryStore
-from caxton_host.store.writer import Writer
+from caxton_host.store.memory import MemoryReader, MemoryStore
+from caxton_host.store.writer import SqlLog, Writer
 from caxton_host.testing import offer
 from tests.crash import EFFECTS, answer
 
@@ -125,7 +122,7 @@ class World:
         return answer(request)
 
     async def _do(self, request: ToolRequest) -> None:
-        history = await self.disk.read(f"run/{request.run_id}")
+        history = await self.disk.reader.read(f"run/{request.run_id}")
         if not any(_announces(one.event, request) for one in history):
             self.wrong.append(f"was sent, and no commit says so: {request}")
         key = request.idempotency_key
@@ -226,15 +223,16 @@ class _Thread:
         """Do nothing."""
 
 
-class Lease(FileLeases):
-    """A lease that a process holds until it dies."""
+class Reader(MemoryReader):
+    """A reader of the simulated disk that takes time."""
 
-    def __init__(self, process: Process) -> None:
-        super().__init__(Path())
-        self._process = process
+    def __init__(self, world: World) -> None:
+        super().__init__(world.disk)
+        self._world = world
 
-    def holds(self) -> bool:
-        return self._process.alive
+    async def read(self, stream: str) -> list[Recorded]:
+        await self._world.pause()
+        return await super().read(stream)
 
 
 class Store(MemoryStore):
@@ -242,6 +240,7 @@ class Store(MemoryStore):
 
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(clock=world.clock, entropy=world.chance.randbytes)
+        self.reader = Reader(world)
         self._world = world
         self._process = process
         self._writer = Writer(Disk(world))
@@ -254,13 +253,13 @@ class Store(MemoryStore):
 
     def _log(self, stream: str, trace: Trace | None, line: Line) -> SqlLog:
         drafter = self._world.disk.create(stream, trace)._drafter
-        return SqlLog(self._writer, drafter, line, Lease(self._process))
+        return SqlLog(self._writer, drafter, line, lambda: self._process.alive)
 
     async def claim(  # type: ignore[override]
         self, stream: str, *events: Event, after: int, trace: Trace | None = None
     ) -> SqlLog:
         await self._world.pause()
-        last = (await self.read(stream))[-1]
+        last = (await self.reader.read(stream))[-1]
         owner = self._world.owners.get(stream)
         if last.seq != after or (owner is not None and owner.alive):
             raise BusyError("another host drives it")
@@ -276,13 +275,6 @@ class Store(MemoryStore):
         """Release a run."""
         if self._world.owners.get(stream) is self._process:
             del self._world.owners[stream]
-
-    async def read(self, stream: str) -> list[Recorded]:
-        await self._world.pause()
-        return await self._world.disk.read(stream)
-
-    async def blob(self, sha256: str) -> bytes:
-        return await self._world.disk.blob(sha256)
 
 
 @dataclass(slots=True)

@@ -66,7 +66,7 @@ class Soak:
                 grant=self.up.tools.config.agents["soak"].grant,
             )
         )
-        history = await self.up.store.read(f"run/{run_id}")
+        history = await self.up.store.reader.read(f"run/{run_id}")
         events = [one.event for one in history if one.event]
         return self.tally.fold(run_id, events, calls)
 
@@ -88,14 +88,16 @@ class Soak:
     async def reconfigure(self) -> None:
         """Request reloads of the configuration, as another process would."""
         chance = random.Random(self.seed)  # noqa: S311 -- as above
-        (host,) = await self.up.store.hosts()
+        (host,) = await self.up.store.leases.hosts()
         while True:
             await asyncio.sleep(chance.uniform(_SOONEST_RELOAD, _LATEST_RELOAD))
             await self.open.wait()
             text = config(self.urls, self.generation + 1)
             (self.folder / "caxton.toml").write_text(text)
-            number = await self.up.store.ask(host, "reload", _WHO, "another generation")
-            while (came := await self.up.store.outcome(number)) is None:  # noqa: ASYNC110 -- of another task
+            number = await self.up.store.requests.ask_host(
+                host, "reload", _WHO, "another generation"
+            )
+            while (came := await self.up.store.requests.outcome(number)) is None:  # noqa: ASYNC110 -- of another task
                 await asyncio.sleep(0.05)
             self.generation += 1
             if came != f"generation {self.generation}":
@@ -163,12 +165,12 @@ async def soaked(folder: Path, *, seconds: float, rate: float, seed: int) -> Tal
             at = f"{time.monotonic() - began:4.0f} s: {readings[-1]}"
             say(f"{at}; {tally.calls} calls {dict(tally.ends.most_common())}")
         tally.wrong += grown(readings[1:]) + leaked(readings[1], readings[-1])
-        rows = await soak.up.store.runs(_MANY)
+        rows = await soak.up.store.reader.runs(_MANY)
         if len(rows) != tally.runs:
             tally.wrong.append(
                 f"the log has {len(rows)} runs, {tally.runs} were started"
             )
-        verdict = await verify(soak.up.store)
+        verdict = await verify(soak.up.store.reader)
         if verdict.first_bad:
             tally.wrong.append(f"the chain is broken: {verdict.first_bad}")
         say(f"runs         {tally.runs}, {soak.generation} generations")

@@ -18,8 +18,8 @@ from caxton_host.core.log.events import (
     ToolDenied,
     ToolFailed,
     ToolInvoked,
+    outcome_of,
 )
-from caxton_host.core.log.payloads import outcome_of
 
 from .load import SOUND
 

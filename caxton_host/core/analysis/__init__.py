@@ -1,1 +1,1 @@
-"""What grants say of calls that were made, or could be."""
+"""Analysis of grants: verdicts explained, rejudged, checked and suggested."""

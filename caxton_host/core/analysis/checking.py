@@ -1,31 +1,30 @@
 """
-What is odd about a grant: rules that never do anything, names that lead nowhere.
+Problems of a grant, and which agent may call which tool.
 
-A grant with findings is still a grant. Each finding is a place where it does not say
-what its writer is likely to mean.
+A grant with findings still works. Each finding is a place where the grant probably does
+not do what its author meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from ..calls import JSON, Route
 from ..grants.decisions import may_ever
 from ..grants.grants import Grant, Rule
 from ..names import nearest
-from ..text.patterns import Pattern
+from ..text.globs import Pattern
 from ..text.toml_text import key_text
-from .grant_hints import grant_for, when
+from .grant_hints import grant_for, named_rule, when
 
-#: What each server offers: tool to its input schema. A server that was never asked
-#: has ``None``.
+#: Offered tools by server: tool to input schema. ``None``: the server was never asked.
 Known: TypeAlias = Mapping[str, Mapping[str, JSON] | None]
 
 _SEE = "caxton tool list shows all"
 
-#: What of a rule does not make it refuse anything.
+#: Keys of a rule with which it never refuses a call.
 _FREE = frozenset(
     {"id", "tools", "source", "name", "timeout", "max_result", "redact_result"}
 )
@@ -34,21 +33,21 @@ _FREE = frozenset(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """
-    Something odd about a grant.
+    A problem of a grant.
 
     Attributes:
-        agent: Whose grant it is.
+        agent: The agent of the grant.
 
-        place: The rule, or the key: ``allow[2]``, ``names.look``.
+        place: The rule or the key: ``allow[2]``, ``names.look``.
 
         source: File and line, or ``""``.
 
         code: ``expired``, ``spent``, ``forbidden``, ``shadowed``, ``order``,
             ``no_server``, ``no_tool``, ``no_param``, ``required`` or ``not_granted``.
 
-        problem: The same for people.
+        problem: The problem, for people.
 
-        fix: What can be done.
+        fix: How to fix it.
     """
 
     agent: str
@@ -60,15 +59,15 @@ class Finding:
 
 
 def conditional(rule: Rule) -> bool:
-    """Return whether a rule that speaks of a tool can refuse a call of it."""
+    """Return whether a rule that covers a tool can refuse a call of it."""
     return not rule.to_payload().keys() <= _FREE
 
 
 def astray(name: str, target: tuple[str, str] | None, known: Known) -> str | None:
     """
-    Return why no grant helps a call, with the tool that it may have meant.
+    Return why no grant would allow a call, with the tool that it may have meant.
 
-    For operators only: an agent is told of no tool that it is not granted.
+    For operators only: an agent must not learn of tools that it is not granted.
 
     >>> known = {"demo": {"echo": {}, "get_weather": {}}}
     >>> astray("mcp__demo__get_wether", ("demo", "get_wether"), known)
@@ -77,14 +76,14 @@ def astray(name: str, target: tuple[str, str] | None, known: Known) -> str | Non
     'no tool of that name is known; did you mean demo/get_weather?'
 
     Args:
-        name: What was called.
+        name: The called name.
 
-        target: The server and the tool that this means, if it is known.
+        target: Server and tool of the name, if known.
 
-        known: What servers offer.
+        known: The offered tools.
 
     Returns:
-        ``None`` if a grant may help, or if nobody knows.
+        ``None`` if a grant may allow it, or if the tools of the server are unknown.
     """
     if target is not None:
         server, tool = target
@@ -100,7 +99,7 @@ def astray(name: str, target: tuple[str, str] | None, known: Known) -> str | Non
         for tool in tools or ()
         for alias in (tool, f"{server}__{tool}")
     }
-    # What all names begin with would make any two of them look alike.
+    # A common prefix would make any two names similar.
     meant = nearest(name.removeprefix("mcp__"), [*names])
     hint = f"did you mean {names[meant]}?" if meant else _SEE
     return f"no tool of that name is known; {hint}"
@@ -114,16 +113,16 @@ def findings(
     now: int,
 ) -> Iterator[Finding]:
     """
-    Yield what is odd about the grant of an agent.
+    Yield the problems of the grant of an agent.
 
     Args:
         agent: Its name.
 
-        grant: What it may do.
+        grant: Its grant.
 
         names: Its own names for tools.
 
-        known: Every server that there is.
+        known: The offered tools of all servers.
 
         now: The time, in microseconds since 1970.
     """
@@ -139,7 +138,7 @@ def findings(
     for rule in grant.deny:
         yield from check.params(rule)
         for pattern in rule.tools:
-            # A star may well be there for what a server does not have yet.
+            # A deny rule with a star may be meant for tools to come.
             if pattern.literal:
                 yield from check.offered(rule, pattern, "forbids")
     for name, target in names.items():
@@ -176,15 +175,15 @@ class _Check:
                 yield self._of(
                     rule,
                     "forbidden",
-                    f"{pattern.text} is never allowed: {_named(other)} forbids it",
+                    f"{pattern.text} is never allowed: {named_rule(other)} forbids it",
                     f"remove one of the two, or narrow {other.id}",
                 )
             elif other := _covering(pattern, earlier):
                 yield self._of(
                     rule,
                     "shadowed",
-                    f"{pattern.text} is never asked for here: {_named(other)} allows "
-                    "it before, whatever this rule says",
+                    f"{pattern.text} is never asked for here: {named_rule(other)} "
+                    "allows it before, whatever this rule says",
                     f"remove one of the two, or put this one before {other.id}",
                 )
 
@@ -237,7 +236,7 @@ class _Check:
                 )
 
     def _schemas(self, rule: Rule) -> dict[str, dict[str, bool]]:
-        """Return parameters of the tools of a rule, and whether they are needed."""
+        """Return the parameters of each tool of a rule: whether each is required."""
         found: dict[str, dict[str, bool]] = {}
         for server, tools in self.known.items():
             for tool, schema in (tools or {}).items():
@@ -268,12 +267,8 @@ class _Check:
             )
 
 
-def _named(rule: Rule) -> str:
-    return f"{rule.id} ({rule.source})" if rule.source else rule.id
-
-
 def _parameters(schema: JSON) -> dict[str, bool] | None:
-    """Return the parameters that a schema names; ``None`` if it may take others."""
+    """Return the parameters that a schema names; ``None``: it may accept others."""
     if not isinstance(schema, dict):
         return None
     named, needed = schema.get("properties"), schema.get("required")
@@ -284,7 +279,7 @@ def _parameters(schema: JSON) -> dict[str, bool] | None:
 
 
 def _covering(pattern: Pattern, rules: Sequence[Rule]) -> Rule | None:
-    """Return the first of *rules* that has its way with all that *pattern* covers."""
+    """Return the first of *rules* that decides all calls that *pattern* covers."""
     for rule in rules:
         if not conditional(rule) and any(one.covers(pattern) for one in rule.tools):
             return rule
@@ -292,7 +287,7 @@ def _covering(pattern: Pattern, rules: Sequence[Rule]) -> Rule | None:
 
 
 def _lacking(pattern: Pattern, known: Known) -> tuple[str, str, str] | None:
-    """Return code, problem and fix if no server has what *pattern* covers."""
+    """Return code, problem and fix if no server offers a tool of *pattern*."""
     servers = [name for name in known if pattern.covers_server(name)]
     if not servers:
         meant = nearest(pattern.text.partition("/")[0], [*known])
@@ -307,3 +302,61 @@ def _lacking(pattern: Pattern, known: Known) -> tuple[str, str, str] | None:
     meant = nearest(pattern.text, ["/".join(tool) for tool in tools])
     fix = f"write {meant}" if meant else f"caxton tool list --server {servers[0]}"
     return "no_tool", "no server offers such a tool", fix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """
+    One agent and one tool.
+
+    Attributes:
+        tool: ``server/tool``.
+
+        may: ``yes``: always; ``if``: if conditions hold; ``deny``: a rule forbids it;
+            ``-``: no rule allows it.
+
+        rule: The first rule that says so.
+    """
+
+    agent: str
+    tool: str
+    may: Literal["yes", "if", "deny", "-"]
+    rule: str | None = None
+
+
+def matrix(
+    grants: Mapping[str, Grant], tools: Iterable[tuple[str, str]]
+) -> dict[str, list[Cell]]:
+    """
+    Return a row of cells for each tool, sorted by name.
+
+    Args:
+        grants: The grants, by the name of the agent.
+
+        tools: The offered tools. Tools that grants name without a star are added.
+    """
+    targets = {*tools, *(t for grant in grants.values() for t in grant.literals())}
+    return {
+        f"{server}/{tool}": [
+            _cell(agent, grant, server, tool) for agent, grant in grants.items()
+        ]
+        for server, tool in sorted(targets)
+    }
+
+
+def _cell(agent: str, grant: Grant, server: str, tool: str) -> Cell:
+    name = f"{server}/{tool}"
+
+    def speaking(rules: Iterable[Rule]) -> list[Rule]:
+        return [rule for rule in rules if rule.matches(server, tool)]
+
+    denying, allowing = speaking(grant.deny), speaking(grant.allow)
+    for rule in denying:
+        if not conditional(rule):
+            return Cell(agent=agent, tool=name, may="deny", rule=rule.id)
+    if not allowing:
+        return Cell(agent=agent, tool=name, may="-")
+    free = [rule for rule in allowing if not conditional(rule)]
+    if free and not denying:
+        return Cell(agent=agent, tool=name, may="yes", rule=free[0].id)
+    return Cell(agent=agent, tool=name, may="if", rule=allowing[0].id)

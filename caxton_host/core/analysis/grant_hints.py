@@ -1,23 +1,24 @@
-"""What would allow a call that a grant denies: lines to be read, and pasted."""
+"""Hints: how a grant would have to change to allow a call that it denies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 from ...errors import ConditionError
 from ..calls import JSON
-from ..grants.budgets import Calls
-from ..grants.compare_params import Failure
+from ..grants.budgets import CallCount
 from ..grants.conditions import Conditions
+from ..grants.constraints import Failure
 from ..grants.decisions import Attempt, Refusal, Stage, Tally, considered
 from ..grants.grants import Grant, Rule
 from ..names import meant_tool
-from ..text.patterns import Pattern
+from ..text.globs import Pattern
 from ..text.toml_text import key_text, value_text
 from .rejudge import Explanation
-from .relax import loosened
+from .suggest import Observed, spelled
 
 
 def grant_for(agent: str, target: str) -> str:
@@ -33,14 +34,14 @@ def grant_for(agent: str, target: str) -> str:
 
 def unoffered(name: str, servers: Iterable[str], grant: Grant) -> str | None:
     """
-    Return what to look at if a name leads nowhere though what it means is granted.
+    Return a hint if a name leads to no tool, but the tool that it means is granted.
 
     Args:
-        name: Of a call that was denied, and is not in the catalogue of its run.
+        name: The name of a denied call. The catalogue of the run does not have it.
 
-        servers: Those that were asked for their tools.
+        servers: The servers that were asked for their tools.
 
-        grant: What the run may do.
+        grant: The grant of the run.
     """
     target = meant_tool(name, servers)
     if target is None or not grant.speaking(*target)[1]:
@@ -55,7 +56,7 @@ def unoffered(name: str, servers: Iterable[str], grant: Grant) -> str | None:
 
 def when(at: int) -> str:
     """
-    Return a time as a configuration has it.
+    Format a time as in a configuration.
 
     >>> when(1_700_000_000_000_000)
     '2023-11-14T22:13:20Z'
@@ -63,18 +64,16 @@ def when(at: int) -> str:
     return datetime.fromtimestamp(at / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def remedy(agent: str, explained: Explanation, tally: Tally) -> str | None:
+def remedy(agent: str, explained: Explanation) -> str | None:
     """
-    Return what an agent's grants would have to say for a call to be allowed.
+    Return how the grant of an agent would have to change to allow a call.
 
-    Nothing if it is allowed, or if its name leads nowhere.
+    ``None`` if the call is allowed, or if its name leads to no tool.
 
     Args:
-        agent: Whose grants they are.
+        agent: The name of the agent.
 
-        explained: What they say now.
-
-        tally: What the run did before the call.
+        explained: The verdict of its grant.
     """
     attempt = explained.attempt
     if attempt.route is None:
@@ -85,21 +84,24 @@ def remedy(agent: str, explained: Explanation, tally: Tally) -> str | None:
         if one.rule.id != explained.rule:
             continue
         if one.kind == "deny":
-            return f"# {_named(one.rule)} forbids it, whatever allows it: narrow that"
+            return (
+                f"# {named_rule(one.rule)} forbids it, whatever allows it: narrow that"
+            )
         if one.refusal:
-            lines = _lines(one.rule, one.refusal, attempt, tally)
-            return "\n".join([f"# in {_named(one.rule)}:", *lines])
+            lines = _lines(one.rule, one.refusal, attempt, explained.tally)
+            return "\n".join([f"# in {named_rule(one.rule)}:", *lines])
     return None
 
 
-def _named(rule: Rule) -> str:
+def named_rule(rule: Rule) -> str:
+    """Return a rule as hints name it, with the place where it is written."""
     return f"{rule.id} ({rule.source})" if rule.source else rule.id
 
 
 def _lines(
     rule: Rule, refusal: Refusal | None, attempt: Attempt, tally: Tally
 ) -> Iterator[str]:
-    """Yield a line for each thing that refuses, one behind the other."""
+    """Yield a line for each refusal of a rule, one after the other."""
     while refusal:
         loosen = _LOOSER.get(refusal.code)
         found = loosen(rule, attempt, tally) if loosen else None
@@ -143,15 +145,15 @@ def _larger(rule: Rule, attempt: Attempt, _: Tally) -> tuple[Rule, str]:
 def _more(rule: Rule, _: Attempt, tally: Tally) -> tuple[Rule, str] | None:
     calls = tally.used[rule.id] + 1
     if rule.calls is None or calls <= rule.calls:
-        return None  # Another budget: what is spent of that, its period gives back.
-    shared = [b for b in rule.budgets if isinstance(b, Calls)]
+        return None  # Another budget, which is full again in the next period.
+    shared = [b for b in rule.budgets if isinstance(b, CallCount)]
     texts: list[JSON] = [f"{calls}/run", *(f"{b.limit}/{b.per}" for b in shared)]
     line = f"calls = {value_text(texts if shared else texts[0])}"
     return replace(rule, calls=calls), line
 
 
 def _wider(rule: Rule, attempt: Attempt, _: Tally) -> tuple[Rule, str]:
-    """Let a condition take the value that it fails; if that is not plain, tell it."""
+    """Relax the condition that the value fails, or describe it if that is not plain."""
     params = rule.params
     failure = params and _failure(params, rule, attempt)
     assert params  # noqa: S101 -- or nothing had refused
@@ -189,4 +191,94 @@ _LOOSER: Mapping[Stage, Callable[[Rule, Attempt, Tally], tuple[Rule, str] | None
     "too_large": _larger,
     "params": _wider,
     "budget": _more,
+}
+
+
+_Said: TypeAlias = dict[str, JSON]
+_Make: TypeAlias = Callable[[_Said, JSON], _Said]
+
+
+def loosened(
+    known: Mapping[str, JSON], failure: Failure, params: Mapping[str, JSON]
+) -> tuple[str, dict[str, JSON]] | None:
+    """
+    Return the name of a parameter and a relaxed condition that accepts its value.
+
+    ``None`` if that is not plain: the failure is of a part without a name of its own,
+    or of a pattern, a path or a URL.
+
+    >>> known = {"days": {"type": "integer", "max": 7}}
+    >>> loosened(known, Failure(("days",), "max", 7, True), {"days": 9})
+    ('days', {'type': 'integer', 'max': 9})
+
+    Args:
+        known: The conditions, by name.
+
+        failure: Why *params* fail them.
+
+        params: The parameters of the call.
+    """
+    steps = [step for step in failure.at if isinstance(step, str)]
+    name = ".".join(map(spelled, steps))
+    condition = known.get(name, {} if failure.kind == "other" else None)
+    make = _MAKERS.get(failure.kind)
+    if len(steps) < len(failure.at) or make is None or not isinstance(condition, dict):
+        return None
+    return name, make(condition, _value(params, steps))
+
+
+def _value(params: Mapping[str, JSON], steps: list[str]) -> JSON:
+    value: JSON = dict(params)
+    for step in steps:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _seen(_: _Said, value: JSON) -> _Said:
+    seen = Observed()
+    seen.take(value)
+    return seen.condition()[0]
+
+
+def _retyped(said: _Said, value: JSON) -> _Said:
+    return _seen(said, value) | _optional(said)
+
+
+def _missing(said: _Said, _: JSON) -> _Said:
+    return {**said, "optional": True}
+
+
+def _listed(said: _Said, value: JSON) -> _Said:
+    listed = said.get("one_of", [said.get("const")])
+    values = listed if isinstance(listed, list) else []
+    return {"one_of": [*values, value], **_optional(said)}
+
+
+def _optional(said: _Said) -> _Said:
+    return {"optional": True} if "optional" in said else {}
+
+
+def _bounded(name: str) -> _Make:
+    def make(said: _Said, value: JSON) -> _Said:
+        size = len(value) if isinstance(value, (str, list)) else value
+        if size == 0 and name.startswith("min_"):
+            return {key: constraint for key, constraint in said.items() if key != name}
+        return {**said, name: size}
+
+    return make
+
+
+_MAKERS: Mapping[str, _Make] = {
+    "other": _seen,
+    "missing": _missing,
+    "type": _retyped,
+    "const": _listed,
+    "one_of": _listed,
+    **{
+        name: _bounded(name)
+        for name in (
+            *("min", "max", "min_length", "max_length"),
+            *("min_items", "max_items"),
+        )
+    },
 }

@@ -1,17 +1,20 @@
 """
-A verdict with its reasons, and the calls of a run judged again by another grant.
+The engine of grant analysis: calls judged by a grant, with the reasons.
 
-Nothing here decides: `decisions` does, and what it says is kept together.
+`explain` judges one call, recorded or imagined. A `Rejudger` judges the calls of a
+recorded run by another grant, as its events are read. Neither decides by itself:
+`decisions.decide` does.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..calls import JSON, Completed, Denied, Outcome, Route
-from ..grants.compare_params import Matcher
 from ..grants.conditions import no_engine
+from ..grants.constraints import Matcher
 from ..grants.decisions import (
     Allowed,
     Attempt,
@@ -23,71 +26,92 @@ from ..grants.decisions import (
 )
 from ..grants.grants import Grant, Rule
 from ..grants.journal import spends_of
-from ..log.events import ApprovalRequested, Event, ToolInvoked
-from ..log.payloads import outcome_of
+from ..log.events import ApprovalRequested, Event, ToolInvoked, outcome_of
 from ..tools.schemas import Mismatch
 
 ALLOWED = "allowed"
-#: Allowed, if people say yes.
+#: Allowed once it is approved.
 ASKS = "asks"
 
-#: What was denied before any grant was asked.
+#: Codes of denials that no grant decides.
 _BEFORE = frozenset({"bad_request", "limit"})
 _GOOD = frozenset({ALLOWED, ASKS})
+_UNREADABLE = Denied(code="bad_request", rule=None, message="")
+
+
+def verdict_code(verdict: Allowed | Denied) -> str:
+    """Return ``allowed``, ``asks``, or the code of the denial."""
+    if isinstance(verdict, Denied):
+        return verdict.code
+    return ASKS if verdict.approves else ALLOWED
+
+
+def verdict_rule(verdict: Allowed | Denied) -> str | None:
+    """Return the rule that decided, or ``None`` where the lack of one did."""
+    return verdict.rule.id if isinstance(verdict, Allowed) else verdict.rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """
-    What a grant says of a call, and why.
+    The verdict of a grant on a call, with its reasons.
 
     Attributes:
-        considered: What each rule has to say, in the order in which it is asked.
+        tally: What the run had done before the call.
+
+        considered: The result of each rule, in the order in which they are tried.
     """
 
     attempt: Attempt
+    tally: Tally
     verdict: Allowed | Denied
     considered: tuple[Considered, ...]
 
     @property
     def code(self) -> str:
         """``allowed``, ``asks``, or the code of the denial."""
-        return _code(self.verdict)
+        return verdict_code(self.verdict)
 
     @property
     def rule(self) -> str | None:
         """The rule that decided, or ``None`` where the lack of one did."""
-        verdict = self.verdict
-        return verdict.rule.id if isinstance(verdict, Allowed) else verdict.rule
+        return verdict_rule(self.verdict)
 
 
 def explain(grant: Grant, attempt: Attempt, tally: Tally) -> Explanation:
-    """Return what *grant* says of a call, and why."""
+    """Return the verdict of *grant* on a call, with its reasons."""
     return Explanation(
         attempt=attempt,
+        tally=tally,
         verdict=decide(grant, attempt, tally),
         considered=tuple(considered(grant, attempt, tally)),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+@dataclass(slots=True, kw_only=True)
+class RejudgedCall:
     """
     A recorded call, judged again.
 
     Attributes:
         invoked: The call.
 
-        at: When it was recorded.
+        at: When it was recorded, in microseconds since 1970.
 
-        seq: Its place in the stream.
+        seq: Its event in the stream.
 
-        was: ``allowed``, ``asks``, or the code of its denial, as recorded. What people
-            said to a question does not matter: that it was asked does.
+        was: ``allowed``, ``asks``, or the code of its denial, as recorded. A call that
+            needed an approval was ``asks``, whatever the answer.
 
         rule: The rule that was recorded.
 
-        now: What the other grant says.
+        target: Server and tool that its name leads to, or ``None``.
+
+        now: The verdict of the other grant.
+
+        attempts: How often the run has attempted this tool, this call included.
+
+        made: How many of those attempts were allowed.
     """
 
     invoked: ToolInvoked
@@ -95,12 +119,15 @@ class Judged:
     seq: int
     was: str
     rule: str | None
+    target: tuple[str, str] | None
     now: Allowed | Denied
+    attempts: int = 0
+    made: int = 0
 
     @property
     def code(self) -> str:
         """``allowed``, ``asks``, or the code of the denial, by the other grant."""
-        return _code(self.now)
+        return verdict_code(self.now)
 
     @property
     def changed(self) -> bool:
@@ -123,27 +150,27 @@ def _unmeasured(_: Mapping[str, JSON]) -> int:
 
 
 @dataclass(slots=True, kw_only=True)
-class Retrial:
+class Rejudger:
     """
-    One run, judged again as its events come by.
+    Judges the calls of one run again, as its events are read.
 
-    What the run did is judged. Whatever is denied now, it stays what the agent did
-    next; whatever is allowed now has no answer; who is asked now says what they said
-    then, and yes if they were not asked.
+    The recorded calls are judged, whatever the agent would have done after another
+    verdict. A call that only the other grant allows has no answer. A question to people
+    has the recorded answer, and is approved if it was not recorded.
 
     Attributes:
         grant: The other grant.
 
         leads: Where a name leads now that led nowhere then.
 
-        measure: How many bytes parameters have.
+        measure: Returns the size of parameters in bytes.
 
         matches: Says whether a text fits a regular expression.
 
         schemas: Compares parameters with the schema of a tool, by its exposed name.
 
-        reserve: Spends what a call takes of budgets that runs share, or says why the
-            rule that allows it cannot.
+        reserve: Reserves what a call takes of budgets that runs share, or returns why
+            the rule that allows it cannot.
 
         tally: What the run did so far, as the other grant counts it.
     """
@@ -157,27 +184,33 @@ class Retrial:
     )
     reserve: Callable[[Allowed, ToolInvoked, int], Refusal | None] = _roomy
     tally: Tally = field(default_factory=Tally)
-    _denied: dict[int, Judged] = field(default_factory=dict[int, Judged])
+    #: Calls without a recorded rule, until the event that says why.
+    _denied: dict[int, RejudgedCall] = field(default_factory=dict[int, RejudgedCall])
+    #: Calls that the other grant allows, until they end.
     _open: dict[int, tuple[str, str]] = field(
         default_factory=dict[int, tuple[str, str]]
     )
     _asked: set[int] = field(default_factory=set[int])
+    _attempts: Counter[tuple[str, str]] = field(
+        default_factory=Counter[tuple[str, str]]
+    )
+    _made: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
 
-    def take(self, event: Event, at: int, seq: int) -> Judged | None:
+    def take(self, event: Event, at: int, seq: int) -> RejudgedCall | None:
         """
-        Take the next event of the run; with the end of a verdict, return the call.
+        Take the next event of the run; return the call whose recorded verdict it ends.
 
         Args:
             event: Any event of the run; those that are not of a call are skipped.
 
-            at: When it was recorded.
+            at: When it was recorded, in microseconds since 1970.
 
             seq: Its place in the stream.
         """
         if isinstance(event, ToolInvoked):
             judged = self._judge(event, at, seq)
             if event.rule is not None:
-                return judged
+                return self._counted(judged)
             # Why it was denied is in the event that follows.
             self._denied[event.call] = judged
             return None
@@ -187,28 +220,45 @@ class Retrial:
         end = outcome_of(event)
         return self._end(*end) if end else None
 
-    def _judge(self, invoked: ToolInvoked, at: int, seq: int) -> Judged:
+    def _judge(self, invoked: ToolInvoked, at: int, seq: int) -> RejudgedCall:
+        if invoked.server is None or invoked.tool is None:
+            route = self.leads(invoked.name)
+        else:
+            route = Route(server=invoked.server, tool=invoked.tool)
         now: Allowed | Denied = _UNREADABLE
-        if invoked.params is not None:
-            now = self._decided(self._attempt(invoked, at), invoked)
-        return Judged(
+        if (params := invoked.params) is not None:
+            attempt = Attempt(
+                route=route,
+                params=params,
+                size=self.measure(params),
+                now=at,
+                matches=self.matches,
+                schema=self.schemas.get(invoked.name),
+            )
+            now = self._decided(attempt, invoked)
+        return RejudgedCall(
             invoked=invoked,
             at=at,
             seq=seq,
-            was=ASKS if self._was_asked(invoked) else ALLOWED,
+            was=ASKS if invoked.call in self._asked else ALLOWED,
             rule=invoked.rule,
+            target=(route.server, route.tool) if route else None,
             now=now,
         )
 
     def _decided(self, attempt: Attempt, invoked: ToolInvoked) -> Allowed | Denied:
-        """Return what the other grant says, and spend what it would have spent."""
+        """Return the verdict of the other grant, and spend what the call takes."""
         full: dict[str, Refusal] = {}
         while True:
             verdict = decide(self.grant, attempt, self.tally)
             if isinstance(verdict, Denied):
                 return verdict
-            if verdict.approves and invoked.rule is None and self._was_asked(invoked):
-                return verdict  # They said no.
+            if (
+                verdict.approves
+                and invoked.rule is None
+                and invoked.call in self._asked
+            ):
+                return verdict  # It was not approved.
             refusal = self.reserve(verdict, invoked, attempt.now)
             if refusal is None:
                 break
@@ -216,9 +266,6 @@ class Retrial:
             attempt = replace(attempt, refused=full)
         self._spend(verdict.rule, attempt, invoked)
         return verdict
-
-    def _was_asked(self, invoked: ToolInvoked) -> bool:
-        return invoked.call in self._asked
 
     def _spend(self, rule: Rule, attempt: Attempt, invoked: ToolInvoked) -> None:
         assert attempt.route  # noqa: S101 -- or it was not allowed
@@ -228,36 +275,22 @@ class Retrial:
         self.tally.called.add(target)
         self._open[invoked.call] = target
 
-    def _attempt(self, invoked: ToolInvoked, at: int) -> Attempt:
-        if invoked.server is None or invoked.tool is None:
-            route = self.leads(invoked.name)
-        else:
-            route = Route(server=invoked.server, tool=invoked.tool)
-        params = invoked.params or {}
-        return Attempt(
-            route=route,
-            params=params,
-            size=self.measure(params),
-            now=at,
-            matches=self.matches,
-            schema=self.schemas.get(invoked.name),
-        )
-
-    def _end(self, number: int, outcome: Outcome) -> Judged | None:
+    def _end(self, number: int, outcome: Outcome) -> RejudgedCall | None:
         target = self._open.pop(number, None)
         if target and isinstance(outcome, Completed) and not outcome.is_error:
             self.tally.done.add(target)
         judged = self._denied.pop(number, None)
         if judged is None or not isinstance(outcome, Denied):
             return None
-        was = ASKS if outcome.code == "approval" else outcome.code
-        return replace(judged, was=was, rule=outcome.rule)
+        judged.was = ASKS if outcome.code == "approval" else outcome.code
+        judged.rule = outcome.rule
+        return self._counted(judged)
 
-
-_UNREADABLE = Denied(code="bad_request", rule=None, message="")
-
-
-def _code(verdict: Allowed | Denied) -> str:
-    if isinstance(verdict, Denied):
-        return verdict.code
-    return ASKS if verdict.approves else ALLOWED
+    def _counted(self, judged: RejudgedCall) -> RejudgedCall:
+        """Return the call with how often the run has attempted its tool."""
+        if judged.target is not None and judged.was not in _BEFORE:
+            self._attempts[judged.target] += 1
+            self._made[judged.target] += judged.invoked.rule is not None
+            judged.attempts = self._attempts[judged.target]
+            judged.made = self._made[judged.target]
+        return judged

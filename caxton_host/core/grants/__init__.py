@@ -1,1 +1,1 @@
-"""What an agent may do, and what it has done so far."""
+"""Grants, decisions about calls, and the journal of a run."""

@@ -1,8 +1,8 @@
 """
-What a rule wants of people before it allows a call, and what they said.
+Approvals: which calls need one, and the decisions of people.
 
-An approval is for one call of one run: its place, its name, and the agent's own bytes,
-which the journal compares. A word that is not said is never a yes.
+An approval covers one call of one run: its number, its name, and the agent's own bytes,
+which the journal compares. No answer means no.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Literal, TypeAlias
 from ...errors import Suspend, UsageError
 from ..calls import JSON, Denied
 from ..log.events import ApprovalDecided, ApprovalRequested, Payload, ToolInvoked
-from .compare_params import Matcher
 from .conditions import Conditions
+from .constraints import Matcher
 
 Verdict: TypeAlias = Literal["approve", "deny"]
 VERDICTS: tuple[Verdict, ...] = ("approve", "deny")
 
-#: Who decides when the time is over.
+#: The actor of a decision by expiry.
 NOBODY: Payload = {"kind": "service", "id": "caxton", "authenticated": True}
 
 
@@ -30,11 +30,12 @@ class Approve:
     The ``approve`` table of a rule.
 
     Attributes:
-        by: The roles whose word counts; none: anybody's does.
+        by: The roles that may approve; empty: any role.
 
-        within: Seconds after which no word is a denial; ``None``: it waits for ever.
+        within: Seconds after which the request expires, which is a denial; ``None``:
+            never.
 
-        when: The parameters that it is about, or ``None``: any.
+        when: Conditions on the calls that need approval; ``None``: all calls.
     """
 
     by: tuple[str, ...] = ()
@@ -43,19 +44,19 @@ class Approve:
 
     def concerns(self, params: Mapping[str, JSON], matches: Matcher) -> bool:
         """
-        Return whether a call has to be approved.
+        Return whether a call needs approval.
 
-        It has to unless all of `when` can be judged, and something does not hold.
+        It does unless all of `when` can be judged and a condition fails.
         """
         return self.when is None or self.when.spared(params, matches) is None
 
     def until(self, now: int) -> int | None:
-        """Return when the time is over, if it is asked for *now* (microseconds)."""
+        """Return when a request made *now* expires, in microseconds."""
         return None if self.within is None else now + round(self.within * 1e6)
 
     def met_by(self, roles: Iterable[str]) -> bool:
         """
-        Return whether the yes of these roles is enough.
+        Return whether approvals by these roles suffice.
 
         >>> Approve(by=("ops",)).met_by({"sales"}), Approve().met_by({""})
         (False, True)
@@ -75,10 +76,10 @@ class Approve:
     @classmethod
     def from_payload(cls, payload: JSON) -> Approve:
         """
-        Return what a ``RunStarted`` holds.
+        Parse what a ``RunStarted`` holds.
 
         Raises:
-            UsageError: It says what this version does not know.
+            UsageError: It has a key that this version does not know.
         """
         assert isinstance(payload, dict)  # noqa: S101 -- read from our own log
         # law 4: a condition that is not understood must not widen the grant
@@ -100,16 +101,16 @@ class Approve:
 @dataclass(frozen=True, slots=True)
 class Asked:
     """
-    A call that people are asked about, and what they said so far.
+    A call that needs approval, and the decisions so far.
 
     Attributes:
-        requested: What was asked last.
+        requested: The newest request.
 
-        seq: The place of that in the stream, where it is known.
+        seq: Its place in the stream, if known.
 
-        roles: Whose yes it has; ``""`` is that of somebody without a role.
+        roles: The roles that approved; ``""``: an actor without a role.
 
-        decided: What was said to the last question, or ``None``: nothing yet.
+        decided: The decision about the newest request; ``None``: none yet.
     """
 
     requested: ApprovalRequested
@@ -119,30 +120,30 @@ class Asked:
 
     @property
     def waits(self) -> bool:
-        """Whether nothing was said yet."""
+        """Whether the newest request is undecided."""
         return self.decided is None
 
     def again(self, requested: ApprovalRequested, seq: int | None) -> Asked:
-        """Return the same after one more question."""
+        """Return the same after another request."""
         return replace(self, requested=requested, seq=seq, decided=None)
 
     def after(self, decided: ApprovalDecided) -> Asked:
-        """Return the same after a word."""
+        """Return the same after a decision."""
         yes = [decided.role] if decided.verdict == "approve" else []
         return replace(self, roles=self.roles.union(yes), decided=decided)
 
     def is_over(self, now: int) -> bool:
-        """Return whether the time to say a word is over (microseconds since 1970)."""
+        """Return whether the request has expired at *now* (microseconds)."""
         until = self.requested.until
         return until is not None and now >= until
 
 
 class Unapproved(Suspend):
     """
-    A call has to wait for an approval.
+    A call waits for an approval.
 
     Attributes:
-        requests: What is asked, as far as the log does not hold it yet.
+        requests: The requests that are not in the log yet.
     """
 
     def __init__(
@@ -164,14 +165,14 @@ def unmet(
     now: int,
 ) -> Denied | ApprovalRequested | None:
     """
-    Return what people have against a call that the grants allow: a no, or a question.
+    Return the denial or the open request of a call; ``None``: it is approved.
 
     Args:
-        intent: The call.
+        intent: The call. The grants allow it.
 
-        wanted: What its rules want, by the id of the rule.
+        wanted: The approvals that its rules require, by the id of the rule.
 
-        asked: What people were asked before, and said.
+        asked: The requests so far and the decisions.
 
         now: The time, in microseconds since 1970.
     """
@@ -216,7 +217,7 @@ def _denied(asked: Asked) -> Denied | None:
 
 
 def lapsed(asked: Iterable[Asked], now: int) -> list[ApprovalDecided]:
-    """Return what records that nobody said a word in time, for each such call."""
+    """Return the decisions that record the expired requests."""
     return [
         ApprovalDecided(
             call=one.requested.call,

@@ -1,9 +1,9 @@
 """
-Budgets: what a rule lets its calls take, and what one call takes.
+Budgets of rules, what a call takes of them, and the periods that they count.
 
-A budget of a run is counted by the run's journal. All others are shared by all runs
-of an agent, on all hosts, and are kept by the store, which has the one clock that
-counts: it is asked when the call's intent is stored.
+The journal of a run counts the budgets of that run. All others are shared by the runs
+of an agent on all hosts. The store counts them by its own clock, when the intent of a
+call is stored.
 """
 
 from __future__ import annotations
@@ -11,37 +11,49 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Literal, TypeAlias, assert_never
 
 from ...errors import UsageError
 from ..calls import JSON
-from .periods import Period, period_of
 
-#: Sums are counted in millionths, so that nothing is ever rounded.
+#: Sums are counted in millionths, so that nothing is rounded.
 UNIT = 1_000_000
+
+Period: TypeAlias = Literal["hour", "day", "week", "month"]
+
+PERIODS: tuple[Period, ...] = ("hour", "day", "week", "month")
+
+_SECOND = 1_000_000  # microseconds
+_HOUR = 3600 * _SECOND
+_DAY = 24 * _HOUR
+_WEEK = 7 * _DAY
+_LENGTHS = {"hour": _HOUR, "day": _DAY, "week": _WEEK}
+#: 1970 began on a Thursday, a week begins on Monday.
+_SHIFTS = {"hour": 0, "day": 0, "week": 3 * _DAY}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
-    """So many calls a period."""
+class CallCount:
+    """A number of calls a period."""
 
     limit: int
     per: Period
 
     @property
     def key(self) -> str:
-        """What tells it from the other budgets of its rule."""
+        """Its key among the budgets of its rule."""
         return f"calls/{self.per}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sum:
     """
-    So much in all of what a parameter says.
+    A sum over the values of a parameter.
 
     Attributes:
-        of: Its name; behind a dot, one inside it.
+        of: The name of the parameter; dots lead into maps.
 
         limit: In millionths.
 
@@ -54,21 +66,21 @@ class Sum:
 
     @property
     def key(self) -> str:
-        """See `Calls.key`."""
+        """See `CallCount.key`."""
         return f"sum/{self.per}/{self.of}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
     """
-    So many calls at once, and as many again in a time, one by one.
+    A rate: a number of calls at once, refilled evenly over a time.
 
     Attributes:
-        limit: So many.
+        limit: The number of calls.
 
         every: The time, in microseconds.
 
-        wait: How many microseconds a call waits for its turn, at most.
+        wait: Most microseconds that a call waits for its turn.
     """
 
     limit: int
@@ -77,26 +89,26 @@ class Pace:
 
     @property
     def key(self) -> str:
-        """See `Calls.key`. Another pace is another budget: it forgets soon."""
+        """See `CallCount.key`. A changed rate is a new budget."""
         return f"rate/{self.limit}/{self.every}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concurrency:
-    """So many calls that are under way, or in doubt."""
+    """A number of calls in progress or in doubt."""
 
     limit: int
 
     @property
     def key(self) -> str:
-        """See `Calls.key`."""
+        """See `CallCount.key`."""
         return "open"
 
 
-Budget: TypeAlias = Calls | Sum | Pace | Concurrency
+Budget: TypeAlias = CallCount | Sum | Pace | Concurrency
 
 _KINDS: Mapping[str, type[Budget]] = {
-    "calls": Calls,
+    "calls": CallCount,
     "sum": Sum,
     "rate": Pace,
     "concurrency": Concurrency,
@@ -110,10 +122,9 @@ class Cost:
     What a call takes of one budget.
 
     Attributes:
-        key: The budget, among all of its agent.
+        key: The key of the budget among those of its agent.
 
-        amount: How much; ``None`` if the call does not say it in a way that can be
-            counted.
+        amount: The amount; ``None``: the parameter is not an amount.
     """
 
     budget: Budget
@@ -122,7 +133,7 @@ class Cost:
 
     @property
     def is_of_run(self) -> bool:
-        """Whether the budget is one of the run alone."""
+        """Whether the budget is counted for each run."""
         return isinstance(self.budget, Sum) and self.budget.per == "run"
 
 
@@ -133,11 +144,11 @@ def costs(
     Yield what a call takes of each budget.
 
     Args:
-        budgets: Those of the rule that allows it.
+        budgets: The budgets of the rule that allows it.
 
-        name: What the rule's budgets are called.
+        name: The account of the rule.
 
-        params: Of the call.
+        params: The parameters of the call.
     """
     for budget in budgets:
         amount = _amount(params, budget.of) if isinstance(budget, Sum) else 1
@@ -146,12 +157,12 @@ def costs(
 
 def cannot_bear(cost: Cost, spent: Mapping[str, int]) -> str:
     """
-    Return why a call cannot be allowed, as far as its run can tell, or ``""``.
+    Return why a call exceeds a budget, by what its run knows, or ``""``.
 
     Args:
         cost: What it takes of a budget.
 
-        spent: What the run has taken so far, by key.
+        spent: The amounts that the run has taken so far, by key.
     """
     budget = cost.budget
     if not isinstance(budget, Sum):
@@ -166,9 +177,9 @@ def cannot_bear(cost: Cost, spent: Mapping[str, int]) -> str:
 
 def exact(value: JSON) -> int | None:
     """
-    Return a number in millionths, or ``None`` if it has none or is negative.
+    Return a number in millionths; ``None``: it is finer than that, or negative.
 
-    A number of floating point is the one that it is written as.
+    A float counts as the decimal that it is written as.
 
     >>> exact(3), exact(0.1), exact(True), exact("3"), exact(0.1 + 0.2)
     (3000000, 100000, None, None, None)
@@ -186,7 +197,7 @@ def exact(value: JSON) -> int | None:
 
 def apart(limit: int, every: int) -> int:
     """
-    Return how many microseconds calls of a rate are apart, once it is spent.
+    Return the microseconds between calls of a rate that is spent.
 
     >>> apart(30, 60_000_000)
     2000000
@@ -196,18 +207,18 @@ def apart(limit: int, every: int) -> int:
 
 def standing(budget: Budget, use: tuple[int, int], now: int) -> tuple[int, int | None]:
     """
-    Return how much of a budget is spent, and when it is whole again.
+    Return how much of a budget is spent, and when it is full again.
 
     Args:
-        budget: One that the store keeps.
+        budget: A budget that the store counts.
 
-        use: What it keeps of it: a number, and a time.
+        use: The stored number and time.
 
-        now: By its clock.
+        now: The time of the store, in microseconds.
     """
     used, since = use
     match budget:
-        case Calls() | Sum():
+        case CallCount() | Sum():
             if budget.per == "run":
                 return 0, None
             start, end = period_of(budget.per, max(now, since))
@@ -226,7 +237,7 @@ def budget_to_payload(budget: Budget) -> dict[str, JSON]:
     """
     Return a budget as ``RunStarted.grants`` holds it.
 
-    >>> budget_to_payload(Calls(limit=20, per="day"))
+    >>> budget_to_payload(CallCount(limit=20, per="day"))
     {'kind': 'calls', 'limit': 20, 'per': 'day'}
     """
     return {"kind": _NAMES[type(budget)], **asdict(budget)}
@@ -234,10 +245,10 @@ def budget_to_payload(budget: Budget) -> dict[str, JSON]:
 
 def budget_from_payload(payload: Mapping[str, JSON]) -> Budget:
     """
-    Return the budget that a ``RunStarted`` holds.
+    Parse a budget that a ``RunStarted`` holds.
 
     Raises:
-        UsageError: It is none that this version knows.
+        UsageError: This version does not know it.
     """
     given = dict(payload)
     kind = _KINDS.get(str(given.pop("kind", "")))
@@ -257,3 +268,31 @@ def _amount(params: Mapping[str, JSON], of: str) -> int | None:
             return None
         value = value.get(name)
     return exact(value)
+
+
+def period_of(period: Period, now: int) -> tuple[int, int]:
+    """
+    Return the start and the end of the period of *now*, in UTC.
+
+    All times are microseconds since 1970.
+
+    >>> noon = 20_000 * 86_400_000_000 + 43_200_000_000
+    >>> [(edge - noon) // 3_600_000_000 for edge in period_of("day", noon)]
+    [-12, 12]
+    """
+    if period == "month":
+        return _month(now)
+    length, shift = _LENGTHS[period], _SHIFTS[period]
+    start = now - (now + shift) % length
+    return start, start + length
+
+
+def _month(now: int) -> tuple[int, int]:
+    at = datetime.fromtimestamp(now // _SECOND, UTC)
+    first = datetime(at.year, at.month, 1, tzinfo=UTC)
+    following = datetime(at.year + at.month // 12, at.month % 12 + 1, 1, tzinfo=UTC)
+    return _micros(first), _micros(following)
+
+
+def _micros(at: datetime) -> int:
+    return int(at.timestamp()) * _SECOND

@@ -1,9 +1,8 @@
 """
-How a call that is allowed is carried out.
+Terms of an allowed call: its timeout, the size of its answer, and masked parts.
 
-How long it may take, how large its answer may be, and what of that nobody gets to see.
-That is masked before the agent and the log have the answer. A part of it in which it
-cannot be looked for is masked whole.
+Parts are masked before the agent and the log get the answer. A part that cannot be
+searched is masked as a whole.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ _STRUCTURED = "structuredContent"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """
-    What holds for a call by the rules that allow it.
+    The terms of a call, by the rules that allow it.
 
     Attributes:
-        timeout: Seconds that a send of it takes, at most.
+        timeout: Most seconds of one send.
 
-        max_result: Bytes of the largest answer.
+        max_result: Most bytes of the answer.
 
-        redact: What of the answer is masked.
+        redact: The parts of the answer to mask.
     """
 
     timeout: float | None = None
@@ -41,7 +40,7 @@ class Terms:
 
     @classmethod
     def of(cls, rules: Iterable[Rule]) -> Self:
-        """Return what holds where all of these rules have a say: the strictest."""
+        """Return the strictest terms of these rules."""
         rules = [rule for rule in rules if rule.has_terms]
         if not rules:
             return cls()
@@ -57,15 +56,15 @@ class Terms:
     @classmethod
     def of_call(cls, invoked: ToolInvoked, grant: Grant, today: Grant | None) -> Self:
         """
-        Return what holds for a recorded call: the strictest of what may.
+        Return the terms of a recorded call.
 
         Args:
             invoked: The call. Its rule is one of *grant*.
 
-            grant: That of its run.
+            grant: The grant of its run.
 
-            today: Another one whose word is needed as well. By which of its rules the
-                call was allowed is not recorded, so each that speaks of it counts.
+            today: Today's grant, which has to allow the call too. Which of its rules
+                allowed it is not recorded, so each rule of the tool counts.
         """
         target = invoked.server or "", invoked.tool or ""
         return cls.of(
@@ -77,9 +76,7 @@ class Terms:
 
     def conceal(self, done: Completed) -> Completed:
         """
-        Return an answer of which is masked what is to be.
-
-        What an answer says of its size and its time stays as it is.
+        Return an answer with its parts masked. Its size and duration do not change.
 
         >>> terms = Terms(redact=(JsonPath.parse("$.mail"),))
         >>> done = Completed(data={"mail": "ada@example.org", "n": 1})
@@ -90,19 +87,19 @@ class Terms:
             return done
         try:
             return _with(done, _concealed(done.data, self.redact))
-        except Exception:  # noqa: BLE001 -- what cannot be looked at is not shown
+        except Exception:  # noqa: BLE001 -- what cannot be searched is masked
             return replace(
                 done, data=MASK, message=MASK, blobs=(), contents={}, told=None
             )
 
 
 def _with(done: Completed, data: JSON) -> Completed:
-    """Return an answer with other data, and a message made of these."""
+    """Return an answer with other data, and a message made from these."""
     if done.told is None or data == MASK:
         message = MASK if done.message else ""
     else:
         message = done.told(data if isinstance(data, dict) else {})
-    # The bytes of a blob belong to a part that could not be looked at.
+    # The bytes of a blob belong to a part that could not be searched.
     return replace(done, data=data, message=message, blobs=(), contents={}, told=None)
 
 
@@ -110,7 +107,7 @@ def _concealed(data: JSON, paths: Sequence[JsonPath]) -> JSON:
     if not isinstance(data, dict):
         return _parts([data], paths)[0]
     if data.keys() == {"$cut"}:
-        # The digest of what is not shown would tell who guesses that he is right.
+        # The digest of masked data would confirm a guess of it.
         return MASK
     content = data.get("content")
     if not isinstance(content, list):
@@ -121,7 +118,7 @@ def _concealed(data: JSON, paths: Sequence[JsonPath]) -> JSON:
 def _answer(
     data: dict[str, JSON], content: list[JSON], paths: Sequence[JsonPath]
 ) -> JSON:
-    """Return the data of an answer, as far as it has a place in MCP."""
+    """Return the masked data of an MCP result."""
     texts = [_said(block) for block in content]
     before = [_held(text) for text in texts]
     structured = [data[_STRUCTURED]] if _STRUCTURED in data else []
@@ -138,11 +135,11 @@ def _answer(
 
 def _parts(values: Sequence[JSON], paths: Sequence[JsonPath]) -> list[JSON]:
     """
-    Return the parts of an answer, masked.
+    Return the masked parts of an answer.
 
-    Each may say the same in words of its own. So where a path leads to something in one
-    of them, another in which none does is masked whole, and so is always what is no
-    table and no list.
+    The parts may repeat the same values in other forms. So if a path matches in one
+    part, a part without a match is masked as a whole. A part that is neither a map nor
+    a list is always masked as a whole.
     """
     found = [masked(value, paths) for value in values]
     some = any(count for _, count in found)
@@ -155,14 +152,14 @@ def _parts(values: Sequence[JSON], paths: Sequence[JsonPath]) -> list[JSON]:
 
 
 def _said(block: JSON) -> str:
-    """Return the text of a block; of one that is none, nothing."""
+    """Return the text of a block, or ``""`` if it is not a text."""
     if not isinstance(block, dict) or block.get("type") != "text":
         return ""
     return str(block.get("text"))
 
 
 def _held(text: str) -> JSON:
-    """Return what a text of JSON holds; of any other, the text."""
+    """Return the value of a text of JSON; the text itself if it is not JSON."""
     try:
         value: JSON = json.loads(
             text, object_pairs_hook=_once, parse_constant=_no_number
@@ -176,12 +173,12 @@ def _spelt(value: JSON) -> str:
     if isinstance(value, str):
         return value
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    text.encode()  # or the log could not hold it
+    text.encode()  # raises where the log could not store it
     return text
 
 
 def _once(pairs: list[tuple[str, JSON]]) -> JSON:
-    """Return an object. Of two members with one name, readers see this one or that."""
+    """Return an object. Duplicate names are refused: readers differ in their choice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError

@@ -1,8 +1,8 @@
 """
-What a rule wants of the parameters of a call.
+Conditions of a rule on the parameters of a call.
 
-An allow rule wants all its conditions to hold. A deny rule applies unless all of them
-can be judged and one does not hold.
+An allow rule requires all its conditions to hold. A deny rule applies unless all its
+conditions can be judged and one fails.
 """
 
 from __future__ import annotations
@@ -16,13 +16,21 @@ from typing import TypeAlias, cast
 from ...errors import ConditionError
 from ..calls import JSON
 from ..names import nearest
-from .compare_params import MAX_ITEMS, Condition, Failure, Holds, Matcher
-from .constraints import CONSTRAINTS, contradiction, spoken_of
+from .constraints import (
+    CONSTRAINTS,
+    MAX_ITEMS,
+    Condition,
+    Failure,
+    Holds,
+    Matcher,
+    contradiction,
+    spoken_of,
+)
 
 _MAX_NAMES = 100
 _MAX_DEPTH = 16
 
-#: Keys of a condition that `constraints` does not know: they lead to further ones.
+#: Keys of a condition that lead to further conditions.
 _BELOW = frozenset({"each", "some", "keys", "has"})
 #: All keys of a condition.
 CONDITION_KEYS = CONSTRAINTS.keys() | _BELOW | {"optional"}
@@ -31,18 +39,18 @@ _MAP, _TEXT = frozenset({"object"}), frozenset({"string"})
 _DOT = re.compile(r"(?<!\\)\.")
 
 _Keys: TypeAlias = tuple[str, ...]
-#: Where it leads, from here; where it stands in the file; what it says.
+#: Its path from here, its place in the file, and its value.
 _Named: TypeAlias = tuple[_Keys, _Keys, JSON]
 
 
 def no_engine(_: str, __: str) -> None:
-    """Judge no text: `schemas` has an engine, and this package is pure."""
+    """Judge no text: `lib.json_schema` has an engine, and this package is pure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """
-    What the parameters of a call have to be, by their names.
+    Conditions on the parameters of a call, by their names.
 
     >>> wanted = Conditions.parse({"days": {"type": "integer", "max": 7}})
     >>> wanted.failure({"days": 3})
@@ -52,9 +60,9 @@ class Conditions:
     '$.days has another type than the grant wants'
 
     Attributes:
-        text: As they were written, in JSON. Two are equal if these are.
+        text: The conditions as JSON. Two are equal if their texts are.
 
-        root: The same, for the map of all parameters.
+        root: The condition on the map of all parameters.
     """
 
     text: str
@@ -63,16 +71,16 @@ class Conditions:
     @classmethod
     def parse(cls, spec: Mapping[str, JSON], *, deny: bool = False) -> Conditions:
         """
-        Return the conditions that a table spells.
+        Parse a table of conditions.
 
         Args:
             spec: Names of parameters, with the constraints on each. A dot leads into
                 a map: ``user.email``; a dot of a name is written with a backslash.
 
-            deny: They are those of a deny rule.
+            deny: They belong to a deny rule.
 
         Raises:
-            ConditionError: They cannot be, or say nothing.
+            ConditionError: They are invalid, or have no effect.
         """
         if not 0 < len(spec) <= _MAX_NAMES:
             raise ConditionError(
@@ -89,13 +97,13 @@ class Conditions:
     @classmethod
     def from_payload(cls, payload: JSON, *, deny: bool = False) -> Conditions:
         """
-        Return the conditions that a log holds.
+        Parse conditions from a log.
 
         Raises:
             ConditionError: This version does not understand them.
         """
         if not isinstance(payload, dict):
-            raise ConditionError((), "is no table", fix="write { NAME = {...} }")
+            raise ConditionError((), "is not a table", fix="write { NAME = {...} }")
         return cls.parse(payload, deny=deny)
 
     def failure(
@@ -106,14 +114,14 @@ class Conditions:
         others: bool = False,
     ) -> Failure | None:
         """
-        Return why *params* are not what is wanted, or ``None``. Never raises.
+        Return why *params* fail the conditions, or ``None``. Never raises.
 
         Args:
             params: The decoded parameters of a call.
 
-            matches: Says whether a text fits a regular expression.
+            matches: Returns whether a text matches a regular expression.
 
-            others: Whether parameters that no condition names are taken.
+            others: Parameters without a condition are accepted.
         """
         try:
             return next(self._failures(params, matches, others=others), None)
@@ -132,7 +140,7 @@ class Conditions:
         """
         Return why a deny rule does not apply, or ``None`` if it does. Never raises.
 
-        It does unless everything can be judged, and something does not hold.
+        It does apply unless all conditions can be judged and one fails.
         """
         try:
             found = list(self._failures(params, matches, others=True))
@@ -141,7 +149,7 @@ class Conditions:
         return found[0] if found and all(one.judged for one in found) else None
 
     def patterns(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """Yield each regular expression, and where it stands: for its engine to see."""
+        """Yield each regular expression and its place, for the engine to check."""
         yield from _patterns(self.root, ())
 
 
@@ -162,12 +170,12 @@ def _patterns(condition: Condition, at: _Keys) -> Iterator[tuple[str, _Keys]]:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads what was written, for an allow rule or for a deny rule."""
+    """Parses conditions of an allow rule or a deny rule."""
 
     deny: bool
 
     def fields(self, named: list[_Named], depth: int) -> dict[str, Condition]:
-        """Return the conditions of a map, by the first of the names that lead there."""
+        """Parse the conditions on a map, grouped by the first name of their path."""
         fields: dict[str, Condition] = {}
         for first in dict.fromkeys(names[0] for names, _, _ in named):
             here = [item for item in named if item[0][0] == first]
@@ -191,15 +199,15 @@ class _Reader:
         return fields
 
     def condition(self, value: JSON, at: _Keys, depth: int) -> Condition:
-        """Return the condition that a table spells."""
+        """Parse the condition on a value."""
         if not isinstance(value, dict) or not value.keys() - {"optional"}:
             raise ConditionError(
                 at,
-                "says nothing of the value",
+                "has no constraint on the value",
                 fix='write { type = "string" }, or { type = "any" }',
             )
         if depth > _MAX_DEPTH:
-            raise ConditionError(at, "is too deep", fix="write it flatter")
+            raise ConditionError(at, "is nested too deeply", fix="flatten it")
         self._refuse(value, at)
         made = {
             name: self._check(name, value[name], (*at, name))
@@ -230,18 +238,18 @@ class _Reader:
                 below = f'a name in a map is written params."{at[-1]}.{name}"'
                 raise ConditionError(
                     (*at, name),
-                    "there is no such constraint",
+                    "is not a known constraint",
                     fix=f"write {meant}; {below}"
                     if meant
                     else f"{below}; constraints are {', '.join(known)}",
                 )
             if self.deny and name in NOT_IN_DENY:
                 raise ConditionError(
-                    (*at, name), "a deny rule cannot say that", fix=NOT_IN_DENY[name]
+                    (*at, name), "is not allowed in a deny rule", fix=NOT_IN_DENY[name]
                 )
         if not self.deny and "some" in value:
             raise ConditionError(
-                (*at, "some"), "only deny rules say that", fix="write each"
+                (*at, "some"), "is allowed in deny rules only", fix="write each"
             )
         if not isinstance(value.get("optional", True), bool):
             raise ConditionError(
@@ -255,13 +263,13 @@ class _Reader:
             )
 
     def _below(self, value: dict[str, JSON], at: _Keys, depth: int) -> Condition:
-        """Return the part of the condition that speaks of what is in the value."""
+        """Parse the part of a condition on items, entries and fields."""
         keys = _table(value.get("keys"), (*at, "keys"), _KEYS)
         most = keys.get("max", value.get("max_items", MAX_ITEMS))
         if type(most) is not int or most < 1:
             raise ConditionError(
                 (*at, "keys" if "max" in keys else "max_items"),
-                "leaves nothing to look at",
+                "allows no entries",
                 fix="write a number of at least 1",
             )
 
@@ -318,6 +326,6 @@ def _table(
     if not isinstance(value, dict) or not value or (known and value.keys() - known):
         named = ", ".join(sorted(known)) if known else "NAME"
         raise ConditionError(
-            at, "is no table of what is known here", fix=f"known here: {named}"
+            at, "is not a table of known keys", fix=f"known keys: {named}"
         )
     return value

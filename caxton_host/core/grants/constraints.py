@@ -1,11 +1,19 @@
-"""Constraints on one value: a name, what it may say, and which values hold."""
+"""
+Constraints on one value, and the comparison of a value with its condition.
+
+A part of a value satisfies its condition, fails it, or cannot be judged: it is missing,
+of another type, or larger than what is compared. Deny rules need the difference
+between the last two.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType, NoneType
 from typing import TypeAlias
 
 from ...errors import ConditionError, UsageError
@@ -13,7 +21,220 @@ from ..calls import JSON
 from ..text.globs import Glob
 from ..text.paths import Roots
 from ..text.urls import Addresses
-from .compare_params import KINDS, Holds, Matcher
+
+#: Returns whether a text matches a regular expression as a whole; ``None``: it cannot
+#: be judged. The expression is the first argument.
+Matcher: TypeAlias = Callable[[str, str], "bool | None"]
+
+#: Returns whether a value satisfies a constraint; ``None``: it cannot be judged.
+Holds: TypeAlias = "Callable[[JSON, Matcher], bool | None]"
+
+#: JSON types by Python types. An integer is a number as well.
+KINDS: Mapping[type, str] = MappingProxyType(
+    {
+        str: "string",
+        bool: "boolean",
+        int: "integer",
+        float: "number",
+        list: "array",
+        dict: "object",
+        NoneType: "null",
+    }
+)
+
+#: Most items of a list, and entries of a map, that are compared one by one.
+MAX_ITEMS = 500
+_MAX_SHOWN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """
+    A part of the parameters that fails a condition.
+
+    Attributes:
+        at: Its path: names, and indices of items.
+
+        kind: The constraint; or ``missing``, ``other`` (it has no condition) or
+            ``error``.
+
+        wanted: The value of the constraint. Not for the agent.
+
+        judged: It fails; otherwise it cannot be judged.
+    """
+
+    at: tuple[str | int, ...]
+    kind: str
+    wanted: JSON = None
+    judged: bool = False
+
+    @property
+    def path(self) -> str:
+        """
+        The place as a JSON path.
+
+        >>> Failure(("labels", 2), "one_of").path
+        '$.labels[2]'
+        """
+        return "$" + "".join(map(_step, self.at))
+
+    @property
+    def message(self) -> str:
+        """The message for the agent."""
+        return f"{self.path} {_SAYS[self.kind]}"
+
+    def under(self, step: str | int) -> Failure:
+        """Return the same with its path from the enclosing list or map."""
+        return Failure((step, *self.at), self.kind, self.wanted, self.judged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """
+    A condition on one value.
+
+    Attributes:
+        spec: The condition as written.
+
+        kinds: The JSON types of values that it accepts.
+
+        checks: Constraints on the value itself, by name.
+
+        optional: The value may be missing.
+
+        each: The condition on each item of a list.
+
+        some: The condition on at least one item.
+
+        names: The condition on each name of a map.
+
+        values: The condition on each value of a map.
+
+        fields: Conditions on named values of a map. With any, other names are
+            refused, unless the rule accepts them.
+
+        most: Most items or entries that are compared.
+    """
+
+    spec: Mapping[str, JSON]
+    kinds: frozenset[str]
+    checks: tuple[tuple[str, Holds], ...] = ()
+    optional: bool = False
+    each: Condition | None = None
+    some: Condition | None = None
+    names: Condition | None = None
+    values: Condition | None = None
+    fields: Mapping[str, Condition] = field(default_factory=dict[str, "Condition"])
+    most: int | None = None
+
+    def failures(
+        self, value: JSON, matches: Matcher, *, others: bool
+    ) -> Iterator[Failure]:
+        """Yield the parts of *value* that fail or cannot be judged."""
+        if KINDS.get(type(value), "") not in self.kinds:
+            yield Failure((), "type", [*sorted(self.kinds)])
+            return
+        for name, holds in self.checks:
+            found = holds(value, matches)
+            if not found:
+                yield Failure((), name, self.spec[name], found is not None)
+        if isinstance(value, (list, dict)):
+            if self.most is not None and len(value) > self.most:
+                yield Failure((), "most", self.most)
+            elif isinstance(value, list):
+                yield from self._of_items(value, matches, others=others)
+            else:
+                if self.names or self.values:
+                    yield from self._of_entries(value, matches, others=others)
+                if self.fields:
+                    yield from self._of_fields(value, matches, others=others)
+
+    def plainly(self, value: JSON, matches: Matcher) -> bool:
+        """Return whether *value* has no parts and satisfies the condition."""
+        if isinstance(value, (list, dict)) or KINDS.get(type(value)) not in self.kinds:
+            return False
+        for _, holds in self.checks:  # noqa: SIM110 -- 500 generators take as long
+            if not holds(value, matches):
+                return False
+        return True
+
+    def _of_items(
+        self, items: list[JSON], matches: Matcher, *, others: bool
+    ) -> Iterator[Failure]:
+        if self.each:
+            for number, item in enumerate(items):
+                if self.each.plainly(item, matches):
+                    continue
+                for failure in self.each.failures(item, matches, others=others):
+                    yield failure.under(number)
+        if self.some:
+            judged = True
+            for item in items:
+                found = list(self.some.failures(item, matches, others=others))
+                if not found:
+                    return
+                judged = judged and all(failure.judged for failure in found)
+            yield Failure((), "some", dict(self.some.spec), judged)
+
+    def _of_entries(
+        self, entries: dict[str, JSON], matches: Matcher, *, others: bool
+    ) -> Iterator[Failure]:
+        if self.names:
+            for name in entries:
+                for failure in self.names.failures(name, matches, others=others):
+                    yield Failure((name,), "keys", failure.wanted, failure.judged)
+        if self.values:
+            for name, value in entries.items():
+                for failure in self.values.failures(value, matches, others=others):
+                    yield failure.under(name)
+
+    def _of_fields(
+        self, entries: dict[str, JSON], matches: Matcher, *, others: bool
+    ) -> Iterator[Failure]:
+        present = 0
+        for name, below in self.fields.items():
+            if name in entries:
+                present += 1
+                for failure in below.failures(entries[name], matches, others=others):
+                    yield failure.under(name)
+            elif not below.optional:
+                yield Failure((name,), "missing", dict(below.spec))
+        if not others and present < len(entries):
+            other = next(name for name in entries if name not in self.fields)
+            yield Failure((other,), "other", [*self.fields])
+
+
+def _step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    if len(step) > _MAX_SHOWN:
+        # Not a part of it: redaction would not find a part of a secret.
+        return f"[a name of {len(step)} characters]"
+    return f".{step}" if step.isidentifier() else f"[{json.dumps(step)}]"
+
+
+_SAYS: Mapping[str, str] = {
+    "type": "has another type than the grant wants",
+    "const": "is not the value that the grant allows",
+    "one_of": "is none of the values that the grant allows",
+    "min": "is smaller than the grant allows",
+    "max": "is larger than the grant allows",
+    "min_length": "is shorter than the grant allows",
+    "max_length": "is longer than the grant allows",
+    "min_items": "has fewer items than the grant allows",
+    "max_items": "has more items than the grant allows",
+    "pattern": "does not fit the pattern of the grant",
+    "glob": "does not fit the glob of the grant",
+    "path": "is not a path that the grant allows",
+    "url": "is not an address that the grant allows",
+    "keys": "is not a name that the grant allows there",
+    "most": "has more entries than a grant looks at",
+    "some": "has no item that the grant wants",
+    "missing": "is missing",
+    "other": "is not among the parameters that the grant names",
+    "error": "could not be judged",
+}
+
 
 _Keys: TypeAlias = tuple[str, ...]
 
@@ -35,11 +256,11 @@ class Constraint:
     One key of a condition.
 
     Attributes:
-        make: Returns what holds, given what is written and where.
+        make: Returns the check of a value, from the written value and its place.
 
-        kinds: Which values it speaks of, or ``None`` if that hangs on what is written.
+        kinds: The JSON types that it applies to; ``None``: they depend on the value.
 
-        denied: The same as *make* for a deny rule, where that is another.
+        denied: Replaces *make* in deny rules.
     """
 
     make: Callable[[JSON, _Keys], Holds]
@@ -49,10 +270,10 @@ class Constraint:
 
 def spoken_of(value: Mapping[str, JSON], at: _Keys) -> frozenset[str]:
     """
-    Return which kinds of values a condition speaks of.
+    Return the JSON types of values that a condition accepts.
 
     Raises:
-        ConditionError: Of none: two constraints contradict each other.
+        ConditionError: There are none: two constraints contradict each other.
     """
     kinds = _ALL
     for name, said in value.items():
@@ -77,7 +298,7 @@ def _kinds(name: str, said: JSON) -> frozenset[str]:
 
 
 def contradiction(value: Mapping[str, JSON]) -> tuple[str, str] | None:
-    """Return what no value, or what every value holds, and what to do about it."""
+    """Return the problem and the fix of a condition that always or never holds."""
     for name in ("const", "one_of"):
         rest = sorted(value.keys() - {name, "type", "optional"})
         if rest and name in value:
@@ -96,7 +317,7 @@ def contradiction(value: Mapping[str, JSON]) -> tuple[str, str] | None:
 
 
 def _same(one: JSON, other: JSON) -> bool:
-    """Return whether two values are the same: ``1`` is neither ``1.0`` nor ``true``."""
+    """Return whether two values are equal: ``1`` is neither ``1.0`` nor ``true``."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict) and isinstance(other, dict):
@@ -111,7 +332,7 @@ def _same(one: JSON, other: JSON) -> bool:
 def _type(said: JSON, at: _Keys) -> Holds:
     if not isinstance(said, str) or said not in _TYPES:
         raise ConditionError(
-            at, "is no type", fix=f"write one of {', '.join(sorted(_TYPES))}"
+            at, "is not a type", fix=f"write one of {', '.join(sorted(_TYPES))}"
         )
     return lambda value, _: KINDS.get(type(value)) in _TYPES[said]
 
@@ -124,7 +345,7 @@ def _const(said: JSON, at: _Keys) -> Holds:
 def _one_of(said: JSON, at: _Keys) -> Holds:
     if not isinstance(said, list) or not 0 < len(said) <= _MAX_VALUES:
         raise ConditionError(
-            at, "is no list of values", fix=f"write 1 to {_MAX_VALUES} values"
+            at, "is not a list of values", fix=f"write 1 to {_MAX_VALUES} values"
         )
     if any(_same(a, b) for n, a in enumerate(said) for b in said[:n]):
         raise ConditionError(at, "has a value twice", fix="remove one")
@@ -141,9 +362,9 @@ def _one_of(said: JSON, at: _Keys) -> Holds:
 
 def _number(said: JSON, at: _Keys) -> int | float:
     if isinstance(said, bool) or not isinstance(said, (int, float)):
-        raise ConditionError(at, "is no number", fix="write one, like 10")
+        raise ConditionError(at, "is not a number", fix="write one, like 10")
     if not math.isfinite(said):
-        raise ConditionError(at, "is no number", fix="write a finite one")
+        raise ConditionError(at, "is not a number", fix="write a finite one")
     return said
 
 
@@ -160,7 +381,7 @@ def _max(said: JSON, at: _Keys) -> Holds:
 def _count(said: JSON, at: _Keys, least: int) -> int:
     if type(said) is not int or said < least:
         raise ConditionError(
-            at, "is no number that says something", fix=f"write {least} or more"
+            at, f"is not an integer >= {least}", fix=f"write {least} or more"
         )
     return said
 
@@ -178,14 +399,14 @@ def _at_most(said: JSON, at: _Keys) -> Holds:
 def _pattern(said: JSON, at: _Keys) -> Holds:
     if not isinstance(said, str) or not 0 < len(said) <= _MAX_PATTERN:
         raise ConditionError(
-            at, "is no pattern", fix=f"write 1 to {_MAX_PATTERN} characters"
+            at, "is not a pattern", fix=f"write 1 to {_MAX_PATTERN} characters"
         )
     return lambda value, matches: matches(said, value)  # type: ignore[arg-type]
 
 
 def _glob(said: JSON, at: _Keys) -> Holds:
     if not isinstance(said, str):
-        raise ConditionError(at, "is no text", fix='write it like: "acme/*"')
+        raise ConditionError(at, "is not a text", fix='write it like: "acme/*"')
     try:
         glob = Glob.parse(said)
     except UsageError as exc:
@@ -203,7 +424,7 @@ def _url(said: JSON, at: _Keys, *, deny: bool = False) -> Holds:
     return lambda value, _: addresses.hold(value)  # type: ignore[arg-type]
 
 
-#: In the order in which they are listed for people.
+#: In the order in which messages list them.
 CONSTRAINTS: Mapping[str, Constraint] = {
     "type": Constraint(_type, None),
     "const": Constraint(_const, None),

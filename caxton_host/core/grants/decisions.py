@@ -1,9 +1,9 @@
 """
-Whether a call may be made. Pure: no clock, no database, no exceptions.
+Decisions about calls. Pure: no clock, no database, no exceptions.
 
-Deny by default; a deny rule wins; a rule that refuses allows nothing. Among the rules
-that speak of the tool the first that does not refuse allows the call; if all refuse,
-what is told is the refusal of the one that came furthest.
+Calls are denied by default, and a deny rule takes precedence. The first allow rule of
+the tool that does not refuse the call allows it. If all refuse, the denial has the
+refusal of the rule that passed the most checks.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from ..calls import JSON, Denied, Route
 from ..tools.schemas import Mismatch
 from .approvals import Approve
 from .budgets import Sum, cannot_bear
-from .compare_params import Failure, Matcher
 from .conditions import no_engine
+from .constraints import Failure, Matcher
 from .grants import Grant, Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """
-    A call, as it is judged.
+    A call to decide about.
 
     Attributes:
-        route: Where the agent's name leads; ``None`` if it leads nowhere. Such a
-            call is denied like one without a grant: an agent cannot find out which
-            tools exist.
+        route: Where the exposed name leads; ``None``: to no tool. Such a call is denied
+            like one without a grant, so that an agent cannot find out which tools
+            exist.
 
-        params: What would be sent.
+        params: The parameters that would be sent.
 
-        size: How many bytes the agent used to say so.
+        size: The size of the agent's own bytes.
 
         now: The time, in microseconds since 1970.
 
-        matches: Says whether a text fits a regular expression. Without one, no
-            rule with a pattern allows anything.
+        matches: Returns whether a text matches a regular expression. Without one, no
+            rule with a pattern allows a call.
 
-        schema: Compares parameters with the schema of the tool, if that is known.
+        schema: Compares parameters with the schema of the tool, if it is known.
 
-        refused: Rules whose budgets the store has no room in, by id, and why.
+        refused: Refusals of the store, whose budgets are spent, by the id of the rule.
     """
 
     route: Route | None
@@ -58,16 +58,16 @@ class Attempt:
 @dataclass(slots=True)
 class Tally:
     """
-    What a run did so far, as its rules count it.
+    What a run has done so far, as its rules count it.
 
     Attributes:
-        used: How many calls each rule allowed.
+        used: The number of calls that each rule allowed.
 
-        called: Each ``(server, tool)`` that was allowed, whatever came of it.
+        called: Each ``(server, tool)`` that was allowed, whatever the outcome.
 
-        done: Those of them that answered, and did not say that they failed.
+        done: Those of them that answered without an error.
 
-        spent: What it took of each budget, by its key.
+        spent: The amount taken of each budget, by its key.
     """
 
     used: Counter[str] = field(default_factory=Counter[str])
@@ -76,7 +76,7 @@ class Tally:
     spent: Counter[str] = field(default_factory=Counter[str])
 
     def copy(self) -> Tally:
-        """Return what it says now."""
+        """Return a copy."""
         return Tally(
             self.used.copy(), self.called.copy(), self.done.copy(), self.spent.copy()
         )
@@ -90,16 +90,17 @@ Stage: TypeAlias = Literal[
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """
-    Why a rule that speaks of a tool does not decide about a call.
+    Why a rule of the tool does not decide about the call.
 
     Attributes:
-        code: What of the rule refused. A rule asks in the order of `Stage`.
+        code: The check that refused. Checks run in the order of `Stage`.
 
-        message: The same for the agent. It names nothing that it does not know.
+        message: The message for the agent. It contains nothing that the agent cannot
+            know.
 
-        path: The part of the parameters that it is about, as a JSON path.
+        path: The part of the parameters, as a JSON path.
 
-        failure: The same, with what was wanted: for the operator alone.
+        failure: The failure with the wanted value, for the operator only.
     """
 
     code: Stage
@@ -111,12 +112,12 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Allowed:
     """
-    The call may be made, by this rule.
+    The call is allowed by this rule.
 
     Attributes:
-        approves: What has to be approved first, by the id of the rule that says so.
+        approves: The approvals that it needs first, by the id of the rule.
 
-        today: The rule of today that allows it as well, where that was asked.
+        today: The rule of today's grant that allows it too, in a resumed run.
     """
 
     rule: Rule
@@ -129,7 +130,7 @@ class Allowed:
         return (self.rule, self.today) if self.today else (self.rule,)
 
     def and_today(self, today: Allowed) -> Allowed:
-        """Return the same where today's grants allow the call as well."""
+        """Return the same with the verdict of today's grants."""
         also = ((f"today.{rule}", approve) for rule, approve in today.approves)
         return replace(self, approves=(*self.approves, *also), today=today.rule)
 
@@ -137,15 +138,15 @@ class Allowed:
 @dataclass(frozen=True, slots=True)
 class Considered:
     """
-    What one rule has to say of a call.
+    The result of one rule for a call.
 
     Attributes:
         kind: ``deny`` or ``allow``.
 
-        speaks: Whether the rule speaks of the tool at all.
+        speaks: Whether the rule covers the tool.
 
-        refusal: Of a rule that speaks: why it does not allow the call, or, if it is
-            a deny rule, why it does not apply. The first without one decides.
+        refusal: Why an allow rule that covers the tool does not allow the call, or why
+            a deny rule does not apply. The first rule without one decides.
     """
 
     rule: Rule
@@ -165,7 +166,7 @@ def decide(grant: Grant, attempt: Attempt, tally: Tally) -> Allowed | Denied:
     """
     Return whether *grant* allows a call, and by which rule.
 
-    >>> from caxton_host.core.text.patterns import Pattern
+    >>> from caxton_host.core.text.globs import Pattern
     >>> rule = Rule(id="allow[1]", tools=(Pattern.parse("demo/echo"),), calls=1)
     >>> grant = Grant(allow=(rule,))
     >>> echo = Attempt(route=Route(server="demo", tool="echo"))
@@ -205,7 +206,7 @@ def _approves(rule: Rule, attempt: Attempt) -> tuple[tuple[str, Approve], ...]:
 
 
 def considered(grant: Grant, attempt: Attempt, tally: Tally) -> Iterator[Considered]:
-    """Yield what each rule has to say of a call, in the order in which it is asked."""
+    """Yield the result of each rule, in the order in which they are checked."""
     route = attempt.route
     for rule in grant.deny:
         speaks = route is not None and rule.matches(route.server, route.tool)
@@ -228,9 +229,9 @@ def may_ever(grant: Grant, route: Route) -> bool:
 
 def may_again(grant: Grant, attempt: Attempt) -> bool:
     """
-    Return whether a call that was sent before a crash may be sent once more.
+    Return whether a call that was sent before a crash may be sent again.
 
-    What it spent then it does not spend again, and its order is what it was.
+    Budgets and order are not checked again.
     """
     route = attempt.route
     if route is None:
@@ -244,7 +245,7 @@ def may_again(grant: Grant, attempt: Attempt) -> bool:
 
 
 def _refused(rule: Rule, attempt: Attempt, tally: Tally) -> tuple[Stage, _Why] | None:
-    """Return why *rule*, which speaks of the tool, does not allow the call."""
+    """Return why *rule*, which covers the tool, does not allow the call."""
     for code, check in _CHECKS.items():
         if found := check(rule, attempt, tally):
             return code, found
@@ -253,7 +254,7 @@ def _refused(rule: Rule, attempt: Attempt, tally: Tally) -> tuple[Stage, _Why] |
 
 
 def _spared(rule: Rule, attempt: Attempt) -> Refusal | None:
-    """Return why a deny rule, which speaks of the tool, does not apply."""
+    """Return why a deny rule, which covers the tool, does not apply."""
     if rule.params is None:
         return None
     found = rule.params.spared(attempt.params, attempt.matches)
@@ -311,7 +312,7 @@ def _budget(rule: Rule, attempt: Attempt, tally: Tally) -> str:
     if rule.calls is not None and tally.used[rule.id] >= rule.calls:
         return f"all {rule.calls} calls of that grant are spent"
     if not any(isinstance(budget, Sum) for budget in rule.budgets):
-        return ""  # The others only the store can judge.
+        return ""  # Only the store can judge the others.
     for cost in rule.costs(attempt.params):
         if message := cannot_bear(cost, tally.spent):
             return message
@@ -327,5 +328,5 @@ _CHECKS: Mapping[Stage, Callable[[Rule, Attempt, Tally], _Why | None]] = {
     "schema": _schema,
     "budget": _budget,
 }
-#: The last ones only the store can tell: see `Attempt.refused`.
+#: Only the store refuses by the last two: see `Attempt.refused`.
 _STAGES = {code: number for number, code in enumerate((*_CHECKS, "rate", "busy"))}

@@ -1,9 +1,8 @@
 """
-Where a run can be forked, and what of it a fork begins with.
+Forks: where a run can be forked, and the prefix that a fork inherits.
 
-A prefix ends behind an event that leaves no call open. Log lines behind its last
-call are not part of it: the fork, whose random numbers are others from that call on,
-writes its own.
+A prefix ends after an event that leaves no call open. Log lines after its last call are
+not part of it: the fork has other random numbers from that call on and writes its own.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from ..log.events import (
     Recorded,
     RunStarted,
     ToolInvoked,
+    outcome_of,
 )
-from ..log.payloads import outcome_of
 from .decisions import Allowed, decide
 from .grants import Grant
 from .journal import Journal, Origin, attempt_of, spends_of
 
-#: How many runs a fork of a fork of a fork may come from.
+#: Most ancestors of a fork.
 MAX_LINEAGE = 100
 
 _SHOWN = 6
@@ -35,10 +34,10 @@ _SHOWN = 6
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """
-    Where a fork leaves its parent.
+    The place where a fork leaves its parent.
 
     Attributes:
-        last: The last event of the parent that counts.
+        last: The last event of the parent that is inherited.
 
         edited: The call whose outcome the fork replaces, or ``None``.
     """
@@ -50,14 +49,14 @@ class Point:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inherited:
     """
-    What a fork has from one run it comes from.
+    The events that a fork inherits from one run.
 
     Attributes:
-        started: How that run was started.
+        started: The `RunStarted` of that run.
 
-        events: What counts of it.
+        events: The inherited events.
 
-        calls: How many calls are behind it, with those that it inherited itself.
+        calls: The number of calls up to here, with those that the run inherited.
     """
 
     run_id: str
@@ -69,9 +68,9 @@ class Inherited:
         """
         Fold the events into the journal of the fork.
 
-        Its own grants count what was allowed: the rules of the parent are others,
-        whatever their names. Of another module only the calls are comparable. What
-        people said of a call of the parent is not said of one of the fork.
+        Allowed calls count for the rules of the fork's own grants, since the rules of
+        the parent are others, whatever their ids. For another module only the calls
+        are compared. Approvals of the parent's calls do not hold for the fork.
         """
         same = self.started.module_sha256 == heir.module_sha256
         origin = Origin(self.run_id, same and self.started.engine == heir.engine)
@@ -93,14 +92,14 @@ def forking_point(history: Sequence[Recorded], seq: int, *, edit: bool) -> Point
     Return where a run can be forked.
 
     Args:
-        history: Its events, behind those that it inherited.
+        history: Its events, after those that it inherited.
 
-        seq: The event that is asked for.
+        seq: The requested event.
 
-        edit: The outcome of that event's call is to be replaced, so it may be open.
+        edit: The outcome of the call of that event is replaced, so it may be open.
 
     Raises:
-        UsageError: It cannot be forked there; the text says where it can.
+        UsageError: It cannot be forked there; the message says where it can.
     """
     asked = next((e for e in _own(history) if e.seq == seq), None)
     if asked is None:
@@ -130,7 +129,7 @@ def _edited(history: Sequence[Recorded], asked: Recorded) -> Point:
     for n, (recorded, doubts) in enumerate(places, 1):
         is_open = invoked.call in doubts
         begun = begun or is_open or recorded == asked
-        # What is invoked beside it is of one batch, and that stays whole.
+        # Adjacent intents are of one batch, which is not split.
         in_batch = n < len(places) and isinstance(places[n][0].event, ToolInvoked)
         if begun and doubts <= {invoked.call} and not (is_open and in_batch):
             return Point(last=recorded, edited=invoked)
@@ -142,12 +141,12 @@ def _edited(history: Sequence[Recorded], asked: Recorded) -> Point:
 
 def prefix(history: Sequence[Recorded], seq: int) -> tuple[list[Recorded], int]:
     """
-    Return what a fork behind event *seq* begins with, and how many calls are in it.
+    Return the prefix of a fork after event *seq*, and its number of calls.
 
     Args:
-        history: The events of its parent, behind those that it inherited.
+        history: The events of its parent, after those that it inherited.
 
-        seq: The last event of the parent itself that counts.
+        seq: The last event of the parent itself that is inherited.
     """
     parent = history[-1].stream
     kept = [e for e in history if e.stream != parent or e.seq <= seq]
@@ -173,7 +172,7 @@ def _own(history: Sequence[Recorded]) -> Iterator[Recorded]:
 def _doubts(
     history: Sequence[Recorded],
 ) -> Iterator[tuple[Recorded, frozenset[int]]]:
-    """Yield the run's own events, each with the calls that are open behind it."""
+    """Yield the run's own events, each with the calls that are open after it."""
     doubts: frozenset[int] = frozenset()
     for recorded in history:
         event = recorded.event
@@ -190,7 +189,7 @@ def _others(free: Sequence[Recorded], seq: int) -> str:
 
 
 def _listed(events: Sequence[Recorded], seq: int) -> str:
-    """Return the numbers of the events that are the nearest to *seq*."""
+    """Return the numbers of the events nearest to *seq*."""
     nearest = sorted(events, key=lambda e: abs(e.seq - seq))[:_SHOWN]
     numbers = [str(e.seq) for e in sorted(nearest, key=lambda e: e.seq)]
     *most, last = numbers or ["none"]
@@ -201,7 +200,7 @@ def _judged_anew(
     event: ToolInvoked, at: int, grant: Grant, journal: Journal
 ) -> ToolInvoked:
     attempt = attempt_of(event, at, journal.matches)
-    verdict = decide(grant, attempt, journal.tally)
+    verdict = decide(grant, attempt, journal.tallies.recorded)
     if not isinstance(verdict, Allowed):
         return replace(event, rule=None, spends=None)
     spends: dict[str, JSON] = {**spends_of(verdict.rule, attempt.params)}

@@ -1,7 +1,7 @@
 """
-What an agent may do, as it is written down, and as its log keeps it.
+Grants and their rules, and their form in the log.
 
-A grant is a list of rules. What they mean for a call is said in `decisions`.
+A grant is a list of rules. `decisions` applies them to calls.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from ...errors import ConditionError, UsageError
 from ..calls import JSON
+from ..text.globs import Pattern
 from ..text.jsonpath import JsonPath
-from ..text.patterns import Pattern
 from .approvals import Approve
 from .budgets import Budget, Cost, budget_from_payload, budget_to_payload, costs
 from .conditions import Conditions
@@ -29,35 +29,35 @@ class Rule:
     Attributes:
         id: How events and messages name it: ``allow[1]``.
 
-        tools: What it speaks of.
+        tools: The tools that it covers.
 
-        calls: How many calls of a run it allows, or ``None`` for any number.
+        calls: Most calls of a run; ``None``: any number.
 
-        only_after: What the run must have called, each with success.
+        only_after: Tools that the run must have called with success.
 
-        unless_after: What the run must not have called, whatever came of it.
+        unless_after: Tools that the run must not have called, whatever the outcome.
 
-        expires: From when on it allows nothing: microseconds since 1970.
+        expires: When it stops allowing calls: microseconds since 1970.
 
-        max_params: Bytes of the largest parameters that it allows.
+        max_params: Most bytes of parameters.
 
-        timeout: Seconds that a send of a call takes, at most.
+        timeout: Most seconds of one send.
 
-        max_result: Bytes of the largest answer.
+        max_result: Most bytes of an answer.
 
-        redact_result: What of an answer neither agent nor log get.
+        redact_result: Parts of an answer that agent and log do not get.
 
-        params: What parameters have to be; of a deny rule, which it is about.
+        params: Conditions on parameters; of a deny rule, when it applies.
 
-        other_params: Parameters that `params` does not name are allowed as well.
+        other_params: Parameters without a condition are allowed.
 
-        approve: What it wants of people first.
+        approve: The approval that it requires first.
 
-        name: What its budgets are called, or ``""``. See `account`.
+        name: The account of its budgets, or ``""``. See `account`.
 
-        budgets: What its calls take of, besides *calls*.
+        budgets: Its budgets besides *calls*.
 
-        source: The file and line it stands in, or ``""``.
+        source: The file and line of the rule, or ``""``.
     """
 
     id: str
@@ -80,9 +80,9 @@ class Rule:
     @property
     def account(self) -> str:
         """
-        What its budgets are kept under: its name, or what it speaks of.
+        The name of its budgets in the store: its name, or a digest of what it covers.
 
-        So who raises a limit gives back nothing of what was spent.
+        A changed limit keeps the account, so spent amounts stay spent.
         """
         if self.name:
             return self.name
@@ -93,7 +93,7 @@ class Rule:
 
     @property
     def has_terms(self) -> bool:
-        """Whether it says how calls that it allows are carried out."""
+        """Whether it sets terms of calls."""
         return bool(
             self.timeout is not None
             or self.max_result is not None
@@ -101,11 +101,11 @@ class Rule:
         )
 
     def costs(self, params: Mapping[str, JSON]) -> Iterator[Cost]:
-        """Yield what a call that it allows takes of each of its budgets."""
+        """Yield what a call takes of each of its budgets."""
         return costs(self.budgets, self.account, params) if self.budgets else iter(())
 
     def matches(self, server: str, tool: str) -> bool:
-        """Return whether the rule speaks of this tool."""
+        """Return whether the rule covers this tool."""
         return any(pattern.matches(server, tool) for pattern in self.tools)
 
     def to_payload(self) -> dict[str, JSON]:
@@ -142,7 +142,7 @@ _MAX_KNOWN = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """The tools one agent may call, and how. An empty grant allows nothing."""
+    """The rules of one agent. An empty grant allows nothing."""
 
     allow: tuple[Rule, ...] = ()
     deny: tuple[Rule, ...] = ()
@@ -154,10 +154,10 @@ class Grant:
     )
 
     def speaking(self, server: str, tool: str) -> tuple[_Rules, _Rules]:
-        """Return the deny rules and the allow rules that speak of a tool."""
+        """Return the deny rules and the allow rules that cover a tool."""
         known = self._speaking.get((server, tool))
         if known is None:
-            # A run has few tools; a history that is judged again has those of many.
+            # A run has few tools, but a judged history has those of many runs.
             if len(self._speaking) >= _MAX_KNOWN:
                 self._speaking.clear()
             known = self._speaking[server, tool] = (
@@ -176,7 +176,7 @@ class Grant:
     @classmethod
     def from_payload(cls, payload: Mapping[str, JSON]) -> Grant:
         """
-        Return the grant that a ``RunStarted`` holds.
+        Parse a grant that a ``RunStarted`` holds.
 
         Raises:
             UsageError: It has a key that this version does not know.
@@ -188,7 +188,7 @@ class Grant:
         )
 
     def servers(self, known: Iterable[str]) -> list[str]:
-        """Return those of the *known* servers that an allow rule speaks of."""
+        """Return those of the *known* servers that an allow rule covers."""
         return [
             name
             for name in known
@@ -196,7 +196,7 @@ class Grant:
         ]
 
     def literals(self) -> list[tuple[str, str]]:
-        """Return every ``(server, tool)`` that an allow rule names in full."""
+        """Return every ``(server, tool)`` that an allow rule names without a star."""
         named = (p.literal for rule in self.allow for p in rule.tools)
         return [literal for literal in named if literal]
 
@@ -229,7 +229,7 @@ def _rule(payload: JSON, *, deny: bool = False) -> Rule:
 
 
 _KEYS = frozenset(Rule.__dataclass_fields__)
-#: What of a rule says what it speaks of.
+#: The keys of a rule that its account depends on.
 _ABOUT = ("tools", "params", "other_params")
 
 

@@ -1,9 +1,9 @@
 """
 A run's history, read forwards: which calls are already answered.
 
-An agent under replay makes its calls in the recorded order, so the journal is
-asked by number, and compares the rest: the name, and the digest of the agent's
-own bytes. What differs first is the divergence.
+An agent under replay makes its calls in the recorded order, so a call is looked up by
+number, and compared by name and by the digest of the agent's own bytes. The first
+difference is the divergence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeAlias, cast
 
 from ...errors import Divergence, LogBrokenError, NondeterminismError, NotKeptError
 from ..calls import JSON, Completed, Outcome, Route, ToolCall
-from ..log.changes import first_difference
+from ..log.diff import first_difference
 from ..log.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -23,19 +23,19 @@ from ..log.events import (
     LogWritten,
     ToolInvoked,
     ToolRetried,
+    outcome_of,
 )
-from ..log.payloads import outcome_of
 from ..text.redact import same_but_masked
 from .approvals import Asked
-from .compare_params import Matcher
 from .conditions import no_engine
+from .constraints import Matcher
 from .decisions import Allowed, Attempt, Tally, decide
 from .grants import Grant, Rule
 
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """The log has never seen this call; at most it holds what people said of it."""
+    """The log has no intent of this call; at most it has a decision of a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class InDoubt:
     Attributes:
         attempts: How often it may have been sent.
 
-        resolved: A person said that it is to be sent again, and it was not yet.
+        resolved: A person decided that it is sent again, which has not happened yet.
 
         seq: The place of its intent in the stream, where it is known.
     """
@@ -100,6 +100,25 @@ class _Entry:
     answer: Answered | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Tallies:
+    """
+    What a run did so far.
+
+    Attributes:
+        recorded: As the recorded rules of the run count it.
+
+        today: As the rules of today count it, if the run was resumed.
+    """
+
+    recorded: Tally = field(default_factory=Tally)
+    today: Tally = field(default_factory=Tally)
+
+    def copy(self) -> Tallies:
+        """Return a copy that counts on its own."""
+        return Tallies(self.recorded.copy(), self.today.copy())
+
+
 class Journal:
     """
     What a run's events say, folded one by one. Does no I/O.
@@ -110,14 +129,16 @@ class Journal:
 
         today: The grants that a resumed run needs beside its recorded ones.
 
-        matches: Says whether a text fits a regular expression, for rules that ask.
+        matches: Compares a text with a regular expression, for rules that need it.
 
     Attributes:
-        tally: What the run did so far, as its recorded rules count it.
+        tallies: What the run did so far, as its rules count it.
 
-        tally_today: The same by the rules of *today*.
+        today: As above. A call needs the permission of these grants as well.
 
-        leaving: The host lets go of the run, which will go on: what is open stays so.
+        compare_fuel: As above.
+
+        logged: The number of the newest log line.
     """
 
     def __init__(
@@ -127,11 +148,9 @@ class Journal:
         today: Grant | None = None,
         matches: Matcher = no_engine,
     ) -> None:
-        self.tally = Tally()
-        self.tally_today = Tally()
+        self.tallies = Tallies()
         self.today = today
         self.matches = matches
-        self.leaving = False
         self.logged = 0
         self.compare_fuel = compare_fuel
         self._calls: dict[int, _Entry] = {}
@@ -151,12 +170,12 @@ class Journal:
 
     @property
     def waiting(self) -> list[Asked]:
-        """Those of them of which nobody said anything, in order."""
+        """Those of them that nobody has decided about, in order."""
         return [one for _, one in sorted(self.asked.items()) if one.waits]
 
     @property
     def reached(self) -> int:
-        """The number of the last call that the log knows of."""
+        """The number of the last call in the log."""
         return max(self.calls, *self._asked, 0)
 
     @property
@@ -184,7 +203,7 @@ class Journal:
         Fold *event* into the state.
 
         Args:
-            event: Any event of the run; those that are not of a call are skipped.
+            event: Any event of the run; events that are not about a call are ignored.
 
             at: When it was recorded.
 
@@ -193,13 +212,12 @@ class Journal:
             origin: The run it comes from, if that is another.
 
         Raises:
-            LogBrokenError: It is of a call that was never made.
+            LogBrokenError: It is about a call that was never made.
         """
         if isinstance(event, ToolInvoked):
             self._calls[event.call] = _Entry(event, seq, origin)
             self._open.add(event.call)
-            if event.rule is not None:
-                self._count(event, event.rule, at)
+            self.count(event, at, self.tallies)
         elif isinstance(event, ToolRetried):
             entry = self._entry(event.call)
             entry.attempts, entry.resolved = event.attempt, False
@@ -224,13 +242,8 @@ class Journal:
         """Return what people were asked about call *number*, if they were."""
         return self._asked.get(number)
 
-    def forget(self, number: int) -> None:
-        """Take back a call that was not stored."""
-        self._calls.pop(number, None)
-        self._open.discard(number)
-
     def hold(self, number: int, answer: Answered) -> None:
-        """Answer call *number* by what it was, where the log keeps a digest of it."""
+        """Answer call *number* in full, where the log keeps only a digest."""
         self._entry(number).answer = answer
 
     @property
@@ -243,7 +256,7 @@ class Journal:
 
     def recall(self, call: ToolCall, params: dict[str, JSON] | None = None) -> Recall:
         """
-        Return what the log knows of *call*.
+        Look up *call*.
 
         Args:
             call: What the agent asks now.
@@ -292,8 +305,8 @@ class Journal:
         """
         Compare a log line with the recorded one.
 
-        Where a secret was taken out of that, anything fits; so does what a line
-        that was cut may have had behind it.
+        A redacted part of the recorded line matches anything, and so does what may
+        have followed the end of a line that was cut.
 
         Raises:
             NondeterminismError: The log holds another line there.
@@ -309,7 +322,7 @@ class Journal:
 
     def unmade(self, made: int, lines: int) -> Divergence | None:
         """
-        Return what is recorded behind what was done, if anything.
+        Return the first recorded call or line that the guest did not make, if any.
 
         Args:
             made: How many calls were made.
@@ -325,35 +338,48 @@ class Journal:
             return _divergence(line, "$.text", line.written.text, None)
         return None
 
-    def _count(self, invoked: ToolInvoked, rule: str, at: int) -> None:
+    def count(self, invoked: ToolInvoked, at: int, tallies: Tallies) -> None:
+        """
+        Count a call in *tallies*, if a rule allowed it.
+
+        Args:
+            invoked: Its intent.
+
+            at: When that was recorded.
+
+            tallies: Those of the journal; or a copy, to count a call ahead of its
+                record.
+        """
+        if invoked.rule is None:
+            return
         if self.today is not None:
             attempt = attempt_of(invoked, at, self.matches)
-            verdict = decide(self.today, attempt, self.tally_today)
-            today: dict[str, int] = {}
+            verdict = decide(self.today, attempt, tallies.today)
+            spent: dict[str, int] = {}
             if isinstance(verdict, Allowed):
-                self.tally_today.used[verdict.rule.id] += 1
-                today = spends_of(verdict.rule, attempt.params)
-            self.tally_today.spent.update(today | _spends(invoked))
-        self.tally.used[rule] += 1
+                tallies.today.used[verdict.rule.id] += 1
+                spent = spends_of(verdict.rule, attempt.params)
+            tallies.today.spent.update(spent | _spends(invoked))
+        tallies.recorded.used[invoked.rule] += 1
         if invoked.spends:
-            self.tally.spent.update(_spends(invoked))
-        for tally in (self.tally, self.tally_today):
+            tallies.recorded.spent.update(_spends(invoked))
+        for tally in (tallies.recorded, tallies.today):
             tally.called.add(_target(invoked))
 
     def _note_answer(self, invoked: ToolInvoked, outcome: Outcome) -> None:
         if isinstance(outcome, Completed) and not outcome.is_error:
-            for tally in (self.tally, self.tally_today):
+            for tally in (self.tallies.recorded, self.tallies.today):
                 tally.done.add(_target(invoked))
 
     def _entry(self, number: int) -> _Entry:
         if entry := self._calls.get(number):
             return entry
-        raise LogBrokenError(f"call {number} goes on before it was made")
+        raise LogBrokenError(f"call {number} has an event before its intent")
 
     def _question(self, number: int) -> Asked:
         if asked := self._asked.get(number):
             return asked
-        raise LogBrokenError(f"call {number} is decided about, and nobody was asked")
+        raise LogBrokenError(f"call {number} has a decision, and no question before it")
 
 
 def spends_of(rule: Rule, params: Mapping[str, JSON]) -> dict[str, int]:
@@ -368,14 +394,14 @@ def _spends(invoked: ToolInvoked) -> dict[str, int]:
 
 def attempt_of(invoked: ToolInvoked, at: int, matches: Matcher = no_engine) -> Attempt:
     """
-    Return a recorded call as it can be judged again: by what the log holds of it.
+    Return a recorded call in the form that grants decide about.
 
     Args:
         invoked: Its intent.
 
         at: When that was recorded.
 
-        matches: Says whether a text fits a regular expression.
+        matches: Compares a text with a regular expression.
     """
     server, tool = _target(invoked)
     return Attempt(
@@ -421,5 +447,5 @@ def _divergence(
 
 
 def _origin(place: _Entry | _Line | Asked) -> Origin | None:
-    # A fork asks anew: what was said of a call of another run is not for its own.
+    # A fork asks again: a decision about a call of its parent does not count for it.
     return None if isinstance(place, Asked) else place.origin

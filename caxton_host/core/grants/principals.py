@@ -1,23 +1,27 @@
 """
-Who asks over the network, and what they may ask for.
+Callers over the network: their tokens, scopes and agents.
 
-A scope says what somebody may do; the agents of a principal say with which of them.
-What a principal may not see does not exist for it.
+A scope says what a principal may do; its agents say with which of them. A run that a
+principal may not see looks to it as if it did not exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from ..calls import JSON
 from ..log.events import Recorded
 
 Scope: TypeAlias = Literal["run", "read", "decide", "admin"]
 
-#: Each scope, and what it is for.
+#: Each scope, with its description.
 SCOPES: Mapping[Scope, str] = {
     "run": "start agents; see, cancel, resume and fork the runs that it started",
     "read": "see the runs of everybody, and their events",
@@ -29,20 +33,20 @@ SCOPES: Mapping[Scope, str] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
     """
-    Who asks.
+    An authenticated caller, or the local user.
 
     Attributes:
         kind: ``local``, ``token`` or ``oauth``.
 
-        id: Names it within its kind: of a user, of a token, of a subject.
+        id: Its id within its kind: of a user, a token or a subject.
 
-        authenticated: Something vouches for that.
+        authenticated: Whether the id was verified.
 
         scopes: What it may do.
 
-        agents: With which agents: names, with ``*`` for any characters.
+        agents: The agents it may use: names, with ``*`` for any characters.
 
-        roles: In which it may approve calls.
+        roles: The roles in which it may approve calls.
 
     >>> ann = Principal(kind="token", id="t1", scopes=frozenset({"run"}))
     >>> ann.may("run", "weather"), ann.may("read", "weather")
@@ -60,12 +64,12 @@ class Principal:
 
     @property
     def key(self) -> str:
-        """What is counted and kept for it goes by this."""
+        """Its key for quotas and stored values."""
         return f"{self.kind}/{self.id}"
 
     @property
     def actor(self) -> dict[str, JSON]:
-        """What events say of it."""
+        """The actor in events."""
         return {
             "kind": self.kind,
             "id": self.id,
@@ -73,32 +77,110 @@ class Principal:
         }
 
     def may(self, scope: Scope, agent: str | None = None) -> bool:
-        """Return whether it has a scope, and for that agent if one is named."""
+        """Return whether it has a scope, and for that agent if one is given."""
         if not self.scopes & {scope, "admin"}:
             return False
         return agent is None or self.reaches(agent)
 
     def reaches(self, agent: str) -> bool:
-        """Return whether an agent is one of its own."""
+        """Return whether it may use an agent."""
         return any(fnmatchcase(agent, pattern) for pattern in self.agents)
 
     @property
     def reads_all(self) -> bool:
-        """Whether it sees the runs of every agent."""
+        """Whether it may read the runs of every agent."""
         return self.may("admin") or (self.may("read") and "*" in self.agents)
 
     def sees(self, agent: str, actor: Mapping[str, JSON]) -> bool:
-        """Return whether it may look at a run of *agent* that *actor* started."""
+        """Return whether it may read a run of *agent* that *actor* started."""
         return self.may("read", agent) or self.may("decide", agent) or self.owns(actor)
 
     def shown(self, recorded: Recorded) -> Recorded:
-        """Return an event as it may see it: a position counts the events of others."""
+        """Return an event without its position, which would count events of others."""
         return recorded if self.may("admin") else replace(recorded, position=0)
 
     def owns(self, actor: Mapping[str, JSON]) -> bool:
-        """Return whether a run that *actor* started is its own."""
+        """Return whether it started the run of *actor*."""
         return (
             self.may("run")
             and actor.get("kind") == self.kind
             and (actor.get("id") == self.id)
         )
+
+
+#: The prefix lets secret scanners recognise a token.
+PREFIX = "caxton_"
+
+#: Accepted algorithms of JSON Web Tokens, with key type and curve. Algorithms with a
+#: shared secret are not accepted: a verifier could sign.
+SIGNATURES: Mapping[str, tuple[str, str | None]] = {
+    **dict.fromkeys(("RS256", "RS384", "RS512"), ("RSA", None)),
+    **dict.fromkeys(("PS256", "PS384", "PS512"), ("RSA", None)),
+    "ES256": ("EC", "P-256"),
+    "ES384": ("EC", "P-384"),
+    "ES512": ("EC", "P-521"),
+    "EdDSA": ("OKP", "Ed25519"),
+}
+
+_PATTERN = re.compile(r"[A-Za-z0-9_.*-]{1,64}")
+_FORM = re.compile(PREFIX + "([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
+_ID_SIZE, _SECRET_SIZE = 8, 32
+#: Compared where there is no token, so that the time does not reveal that.
+_NONE = "0" * 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """
+    A token of a caller. The store keeps its id and its digest only.
+
+    Attributes:
+        id: Its id; not secret.
+
+        secret: The secret part.
+    """
+
+    id: str
+    secret: str = field(repr=False)
+
+    @classmethod
+    def new(cls, random: Callable[[int], bytes]) -> Self:
+        """Return a new token; *random* returns that many random bytes."""
+        secret = base64.urlsafe_b64encode(random(_SECRET_SIZE)).rstrip(b"=")
+        return cls(id=random(_ID_SIZE).hex(), secret=secret.decode())
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """
+        Parse a token; ``None``: *text* is not a token of a host.
+
+        >>> Token.parse("caxton_0011223344556677_" + 43 * "x")
+        Token(id='0011223344556677')
+        """
+        found = _FORM.fullmatch(text)
+        return cls(id=found[1], secret=found[2]) if found else None
+
+    @property
+    def text(self) -> str:
+        """The token as it is sent."""
+        return f"{PREFIX}{self.id}_{self.secret}"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the secret, which the store keeps."""
+        return hashlib.sha256(self.secret.encode()).hexdigest()
+
+    def fits(self, digest: str | None) -> bool:
+        """Return whether *digest* matches, in constant time."""
+        same = hmac.compare_digest(self.digest.encode(), (digest or _NONE).encode())
+        return same and digest is not None
+
+
+def is_agent_pattern(text: str) -> bool:
+    """
+    Return whether *text* is a pattern of agents: a name, ``*`` for any characters.
+
+    >>> is_agent_pattern("bank-*"), is_agent_pattern("bank/[a-z]")
+    (True, False)
+    """
+    return _PATTERN.fullmatch(text) is not None

@@ -1,4 +1,4 @@
-"""What tool servers offer, and what of it a run may see by which name."""
+"""The catalogue of a run: the offered tools, by their exposed names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..tools.servers import OnToolChange, ToolOptions
 from .decisions import may_ever
 from .grants import Grant
 
-#: From what may be repeated to what may not.
+#: Effects in order of strictness: from repeatable to not.
 _STRICTER: tuple[Effect, ...] = ("read", "idempotent", "keyed", "unsafe")
 
 _UNSAID = ToolOptions()
@@ -27,16 +27,15 @@ class Offer:
     One tool of one server.
 
     Attributes:
-        exposed: The name agents use unless they have one of their own for it.
+        exposed: The exposed name, unless the agent has a name of its own for it.
 
-        definition: The canonical msgpack of what the server said about the tool:
+        definition: The canonical msgpack of the definition by the server:
             ``name``, ``description``, ``inputSchema`` and the rest;
             ``definition_sha256`` is its digest.
 
-        overridden: The description is not the server's: the operator's, or the name
-            of a tool that has none.
+        overridden: The description is configured, or the name of a tool without one.
 
-        schema: The operator's, shown instead of the server's ``input_schema``.
+        schema: The configured schema, which replaces that of the server.
 
         record: What the log keeps of its answers.
 
@@ -44,12 +43,12 @@ class Offer:
 
         retry: How often a call is sent.
 
-        over_limit: What becomes of an answer that is too large.
+        over_limit: How an answer that is too large is handled.
 
         key_argument: The parameter in which the idempotency key is sent.
 
-        on_change: What becomes of it if it is not the one that was accepted;
-            ``None``: it is the operator's own, and needs no acceptance.
+        on_change: Whether it is offered with a definition that was not accepted;
+            ``None``: it is configured, and needs no acceptance.
     """
 
     server: str
@@ -71,14 +70,14 @@ class Offer:
 
     @property
     def parameters(self) -> dict[str, JSON]:
-        """The schema of its parameters that holds: the operator's, or the server's."""
+        """The effective schema of its parameters: configured, or by the server."""
         return self.input_schema if self.schema is None else self.schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offered:
     """
-    What some servers offer now.
+    The tools that servers offer now.
 
     Attributes:
         offers: Every tool of every server that could be reached.
@@ -87,11 +86,11 @@ class Offered:
             version, protocol}``. A server that is down has ``None`` for the last
             three. If it could not list its tools, ``problem`` says why.
 
-        options: The operator's word about tools, by ``(server, tool)``. It holds
-            while their server is down.
+        options: Configured options of tools, by ``(server, tool)``. They hold while
+            the server is down.
 
-        accepted: Digest of the definition that was accepted, by ``(server, tool)``,
-            of tools that are not offered: a call of one is for that and no other.
+        accepted: Digest of the accepted definition, by ``(server, tool)``, of tools
+            that are not offered. A call of one requires that definition.
     """
 
     offers: tuple[Offer, ...] = ()
@@ -114,12 +113,12 @@ class Offered:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
     """
-    The names of one run. Pinned when it starts; never changes.
+    The exposed names of one run. Pinned when it starts; never changes.
 
     Attributes:
-        routes: Exposed name to where it leads, granted or not.
+        routes: Exposed name to route, granted or not.
 
-        visible: Exposed name to the offer, of what the grant may allow.
+        visible: Exposed name to offer, of tools that the grant may allow.
     """
 
     routes: Mapping[str, Route] = field(default_factory=dict[str, Route])
@@ -127,16 +126,15 @@ class Catalogue:
 
     @property
     def schemas(self) -> dict[str, dict[str, JSON]]:
-        """The schema of the parameters of each tool that may be seen."""
+        """The schema of the parameters of each visible tool."""
         return {name: offer.parameters for name, offer in self.visible.items()}
 
     def to_payload(self) -> dict[str, JSON]:
         """
         Return the catalogue as ``RunStarted.catalogue`` holds it.
 
-        What the agent may see is marked; the rest is there to name what a denied
-        call asked for. Description and schema are there if they are not the
-        server's own.
+        Visible tools are marked; the others name the tools of denied calls.
+        Description and schema are included if they are configured.
         """
         payload: dict[str, JSON] = {}
         for name, route in self.routes.items():
@@ -172,17 +170,17 @@ def catalogue_for(
     accepted: Mapping[tuple[str, str], str] = _NONE_ACCEPTED,
 ) -> Catalogue:
     """
-    Return the names of a run.
+    Return the catalogue of a run.
 
     Args:
-        grant: What it may do. A tool that a rule names in full keeps its name
-            even while its server is down: its calls fail, and are recorded.
+        grant: The grant of the run. A tool that a rule names without a star keeps its
+            name while its server is down: its calls fail, and are recorded.
 
         names: The agent's own names, to ``(server, tool)``.
 
-        offers: What the servers of the grant offer.
+        offers: The offers of the servers of the grant.
 
-        options: The operator's word about tools whose server is down.
+        options: Configured options of tools whose server is down.
 
         accepted: Definitions of tools that are not offered. See `Offered`.
 
@@ -240,7 +238,7 @@ def _unseen(
     options: Mapping[tuple[str, str], ToolOptions],
     accepted: Mapping[tuple[str, str], str],
 ) -> Route:
-    """Return the route of a tool that is not offered: it has the operator's word."""
+    """Return the route of a tool that is not offered, by its configured options."""
     said = options.get(target, _UNSAID)
     effect = said.effect or "unsafe"
     return Route(
@@ -260,17 +258,17 @@ def reaching(
     routes: Mapping[str, Route], unlisted: Collection[JSON], offered: Offered
 ) -> Mapping[str, Route]:
     """
-    Return *routes*, and besides where names lead to tools that nobody could list.
+    Return *routes*, extended to tools of servers that could not list them.
 
-    A call to such a tool is judged by its server and name, like any other. If it is
-    granted it fails because the server is down, and is not denied for an outage.
+    A call of such a tool is judged by its server and name, like any other. If it is
+    granted, it fails because the server is down; an outage is not a denial.
 
     Args:
-        routes: The catalogue of a run. It comes first.
+        routes: The catalogue of a run. It takes precedence.
 
         unlisted: Servers that could not list their tools when the run began.
 
-        offered: What is known of tools by now.
+        offered: What is known of tools now.
     """
     return _Reaching(routes, {*map(str, unlisted)}, offered) if unlisted else routes
 
@@ -297,7 +295,7 @@ class _Reaching(Mapping[str, Route]):
         guessed = None if named else meant_tool(name, self._unlisted)
         if guessed and _default_name(guessed, options) == name:
             named = [guessed]
-        if len(named) != 1:  # Nobody's, or of two.
+        if len(named) != 1:  # No tool, or several.
             raise KeyError(name)
         route = _unseen(named[0], options, self._offered.accepted)
         return replace(route, guessed=guessed is not None)
@@ -337,10 +335,10 @@ def _retry(said: JSON) -> Retry:
 
 def pinned(payload: Mapping[str, JSON], offered: Offered) -> dict[str, Route]:
     """
-    Return the routes that a ``RunStarted`` holds, for a run that goes on.
+    Return the routes that a ``RunStarted`` holds, for a resumed run.
 
-    Each has the stricter effect: the recorded one, or what the operator says now. Of
-    its answers no more is kept and shown than both allow, and it is sent no more often.
+    The recorded options and the configured ones are combined to the stricter: of
+    effect, of what is kept and shown of answers, and of the number of sends.
     """
     now = {
         (offer.server, offer.tool): (
@@ -377,12 +375,12 @@ def listing(
     payload: Mapping[str, JSON], definitions: Mapping[str, Mapping[str, JSON]]
 ) -> list[JSON]:
     """
-    Return what the agent's ``tools()`` gives: what it may be granted, by name.
+    Return the result of the agent's ``tools()``: the visible tools, by name.
 
     Args:
         payload: ``RunStarted.catalogue``.
 
-        definitions: Digest to the definition that was kept under it.
+        definitions: Digest to definition.
     """
     tools: list[JSON] = []
     for name, entry in sorted(payload.items()):
@@ -397,3 +395,22 @@ def listing(
             }
         )
     return tools
+
+
+def tool_document(
+    offer: Offer, accepted: Mapping[tuple[str, str], str]
+) -> dict[str, JSON]:
+    """Return the ``caxton.tool/v1`` document of a tool."""
+    before = accepted.get((offer.server, offer.tool))
+    return {
+        "$type": "caxton.tool/v1",
+        "server": offer.server,
+        "tool": offer.tool,
+        "exposed": offer.exposed,
+        "description": offer.description,
+        "input_schema": offer.parameters,
+        "effect": offer.effect,
+        "definition_sha256": offer.definition_sha256,
+        "accepted": None if before is None else before == offer.definition_sha256,
+        "on_change": offer.on_change,
+    }

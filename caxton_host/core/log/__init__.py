@@ -1,1 +1,1 @@
-"""The facts a run leaves, and how they are proven."""
+"""Events of runs and hosts: their forms, views and proofs."""

@@ -1,9 +1,9 @@
 """
-A bundle: one run, and the proof that it is part of a log. See docs/reference/bundle.md.
+A bundle: one run with the proof that it is part of a log. See docs/reference/bundle.md.
 
-Lines of JSON, each in one form only, so that no two files say the same: the header,
-the events of each stream, the blobs. Nothing here is believed. What a line may hold is
-bounded by its length, which is looked at first.
+A bundle consists of lines of canonical JSON: the header, the events of each stream, the
+blobs. Bundles are untrusted. The length of a line is checked before it is parsed, and
+bounds its content.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .chain import SALT_SIZE
 
 TYPE = "caxton.bundle/v1"
 MAX_HEADER = 1 << 20
-#: A module of 32 MiB in Base64, and what stands around it.
+#: A module of 32 MiB in Base64, with the rest of its line.
 MAX_LINE = 48 << 20
 MAX_STREAMS = 128
 MAX_EARLIER = 64
@@ -45,7 +45,7 @@ _DIGEST = 32
 _LARGEST = 2**63 - 1
 _EVENT = frozenset({"at", "digest", "hash", "seq", "span", "trace", "type", "version"})
 
-# ASCII alone: what is printable beyond it differs between versions of Unicode.
+# ASCII only: which other characters are printable depends on the version of Unicode.
 _TEXT = re.compile(r"[ -~]+")
 _NOTE = re.compile(r"[ -~\n—]+")  # the dash begins a signature
 
@@ -60,9 +60,9 @@ class Sealed:
     Attributes:
         salt: 16 bytes, or ``None`` if its payload was erased.
 
-        payload: The same; msgpack.
+        payload: Msgpack, or ``None`` if it was erased.
 
-        digest: Of both; all that is left of them once they are erased.
+        digest: The digest of both, which is kept when they are erased.
     """
 
     seq: int
@@ -80,17 +80,17 @@ class Sealed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
     """
-    The place in the log of the event that records the erasure of a stream.
+    The `RunErased` event of a stream, and its place in the log.
 
     Attributes:
-        stream: That of the host that erased it.
+        stream: The stream of the host that erased it.
 
         previous: The hash of the event before it in that stream; zeros if it is the
             first.
 
-        index: Its leaf, from 0.
+        index: Its leaf in the tree, from 0.
 
-        proof: That it is there.
+        proof: The inclusion proof.
     """
 
     stream: str
@@ -102,18 +102,18 @@ class Erasure:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """
-    The beginning of a stream, and its place in the log.
+    The first events of a stream, and their place in the log.
 
     Attributes:
         stream: ``run/<uuid7>``.
 
-        events: How many of its events the bundle has.
+        events: The number of its events in the bundle.
 
-        index: The leaf of the last of them, from 0.
+        index: The leaf of the last of them in the tree, from 0.
 
-        proof: That it is there.
+        proof: The inclusion proof.
 
-        erased: Only if its payloads were erased.
+        erased: The erasure, if its payloads were erased.
     """
 
     stream: str
@@ -126,7 +126,7 @@ class Part:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
     """
-    A checkpoint of before, and the proof that the log only grew since.
+    An earlier checkpoint, and the consistency proof with the newest one.
 
     Attributes:
         checkpoint: A note.
@@ -139,19 +139,19 @@ class Earlier:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """
-    What a bundle says that it is.
+    The header of a bundle.
 
     Attributes:
-        run: The run that it is about.
+        run: The run.
 
         checkpoint: A note.
 
-        key: The public key that it says it is signed with. No reason to trust it.
+        key: The public key of the signature. It is not trusted by that.
 
         parts: The streams: those that the run was forked from, the oldest first, and
             its own.
 
-        blobs: How many blobs there are.
+        blobs: The number of blobs.
     """
 
     run: str
@@ -165,10 +165,10 @@ class Header:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
     """
-    What a file holds.
+    The content of a bundle.
 
     Attributes:
-        events: Those of each part, in its order.
+        events: The events of each part, in order.
 
         erasures: The ``RunErased`` event of each part, or ``None``.
 
@@ -193,10 +193,10 @@ def write_bundle(
     Args:
         header: Its first line.
 
-        events: Those of each part, one after the other; behind those of a part that
-            was erased, its ``RunErased``.
+        events: The events of each part, in order; after those of an erased part, its
+            ``RunErased``.
 
-        blobs: As many as the header says, in the order of their digests.
+        blobs: As many as in the header, in the order of their digests.
     """
     yield _line(
         {
@@ -268,14 +268,14 @@ def _line(value: Mapping[str, object]) -> bytes:
 
 def parse_bundle(lines: Iterator[bytes]) -> Bundle:
     """
-    Return the bundle that *lines* hold. What it says is not looked into.
+    Parse a bundle. Its content is not verified.
 
     Args:
-        lines: With their breaks. None is longer than `MAX_LINE`, nor is there
-            more of them in all than the caller can keep.
+        lines: With line breaks. The caller makes sure that none is longer than
+            `MAX_LINE`, and bounds their total size.
 
     Raises:
-        BadBytes: It is none, or has more of something than a bundle may have.
+        BadBytes: It is not a bundle, or exceeds a limit of bundles.
     """
     header = _header(_object(next(lines, b""), MAX_HEADER, "the header"))
     numbered = enumerate(lines, 2)

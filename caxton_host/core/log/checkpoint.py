@@ -1,5 +1,5 @@
 """
-A checkpoint: what the log was at some size, as a signed note.
+A checkpoint: size and root of the log as a signed note.
 
     origin
     size, in decimals
@@ -7,8 +7,8 @@ A checkpoint: what the log was at some size, as a signed note.
 
     — name Base64(key id || signature)
 
-The text above the empty line is what is signed, its last line break included. The
-name of every key of ours is the origin of its log. Lines and bytes are as in
+The text above the empty line is signed, its last line break included. The name of a
+key is the origin of its log. The format is that of
 https://c2sp.org/tlog-checkpoint and https://c2sp.org/signed-note.
 """
 
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from ...errors import BadBytes
+from ..calls import JSON
 
 MAX_NOTE = 16_384
 MAX_SIGNATURES = 16
@@ -38,12 +39,14 @@ _MAX_LINES = 64
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """
-    The first *size* events of a log.
+    The size and the root of a log.
 
     Attributes:
-        origin: Names the log.
+        origin: The name of the log.
 
-        root: Of the tree over their hashes.
+        size: The number of events.
+
+        root: The root of the tree over their hashes.
     """
 
     origin: str
@@ -52,7 +55,7 @@ class Checkpoint:
 
     def text(self) -> str:
         r"""
-        Return what is signed.
+        Return the signed text.
 
         >>> Checkpoint(origin="log", size=1, root=bytes(32)).text()
         'log\n1\nAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n'
@@ -63,12 +66,12 @@ class Checkpoint:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
     """
-    A line of a note.
+    A signature line of a note.
 
     Attributes:
-        name: Of the key.
+        name: The name of the key.
 
-        key_id: 4 bytes that say which key of that name.
+        key_id: 4 bytes that identify the key of that name.
 
         raw: The signature; of an Ed25519 key, 64 bytes.
     """
@@ -78,17 +81,17 @@ class Signature:
     raw: bytes
 
     def line(self) -> str:
-        """Return the line, without its break."""
+        """Return the line, without a line break."""
         return f"{_DASH}{self.name} {b64encode(self.key_id + self.raw).decode()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
     """
-    A checkpoint and its signatures, of which none was looked at yet.
+    A checkpoint and its signatures, not verified yet.
 
     Attributes:
-        signed: The bytes that each of them signs.
+        signed: The signed bytes.
     """
 
     checkpoint: Checkpoint
@@ -97,7 +100,7 @@ class Note:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, signatures: Sequence[Signature]) -> Note:
-        """Return the note of a checkpoint that was just signed."""
+        """Return the note of a checkpoint with its signatures."""
         return cls(
             checkpoint=checkpoint,
             signed=checkpoint.text().encode(),
@@ -110,7 +113,7 @@ class Note:
         return f"{self.signed.decode()}\n{lines}"
 
     def by(self, public_key: bytes) -> list[Signature]:
-        """Return the signatures that say they are of that Ed25519 key."""
+        """Return the signatures with the name and id of that Ed25519 key."""
         name = self.checkpoint.origin
         expected = key_id(name, public_key)
         return [
@@ -122,9 +125,9 @@ class Note:
 
 def origin_of(first: bytes) -> str:
     """
-    Return the name of the log that begins with an event of that hash.
+    Return the origin of the log whose first event has that hash.
 
-    Its salt is random, so no two logs begin alike.
+    Salts are random, so the first hashes of logs differ.
 
     >>> origin_of(bytes(32))
     'caxton-host/log/00000000000000000000000000000000'
@@ -133,13 +136,13 @@ def origin_of(first: bytes) -> str:
 
 
 def key_id(name: str, public_key: bytes) -> bytes:
-    """Return what a signature says of its Ed25519 key."""
+    """Return the id of an Ed25519 key in signatures."""
     return sha256(name.encode() + b"\n" + _ED25519 + public_key).digest()[:_KEY_ID]
 
 
 def fingerprint(public_key: bytes) -> str:
     """
-    Return what people compare instead of a key.
+    Return the fingerprint of a key, for people to compare.
 
     >>> fingerprint(bytes(32))
     '66687aadf862bd776c8fc18b8e9f8e20'
@@ -149,7 +152,7 @@ def fingerprint(public_key: bytes) -> str:
 
 def parse_key(text: str) -> bytes | None:
     """
-    Return the public key that 64 hex digits stand for, or ``None``.
+    Parse a public key of 64 hex digits, or return ``None``.
 
     >>> parse_key("00" * 32) == bytes(32), parse_key("00")
     (True, None)
@@ -159,7 +162,7 @@ def parse_key(text: str) -> bytes | None:
 
 def parse_note(data: bytes) -> Note:
     """
-    Return the note that *data* holds.
+    Parse a note.
 
     Raises:
         BadBytes: It is longer than 16 KiB, or not a signed checkpoint.
@@ -185,12 +188,12 @@ def parse_note(data: bytes) -> Note:
 
 def parse_notes(data: bytes) -> list[Note]:
     """
-    Return the notes that follow each other in *data*, as in the file of an anchor.
+    Parse consecutive notes, as in the file of an anchor.
 
-    Empty lines between them do not count.
+    Empty lines between them are ignored.
 
     Raises:
-        BadBytes: There is none, or what stands there is not one.
+        BadBytes: There is no note, or one is invalid.
     """
     found: list[Note] = []
     rest = data.lstrip(b"\n")
@@ -237,7 +240,7 @@ def _signature(line: str) -> Signature:
 
 
 def _base64(text: str) -> bytes:
-    """Return the bytes that *text* alone stands for."""
+    """Decode canonical Base64."""
     try:
         data = b64decode(text.encode(), validate=True)
     except (binascii.Error, ValueError):
@@ -245,3 +248,14 @@ def _base64(text: str) -> bytes:
     if b64encode(data).decode() != text:
         raise BadBytes("not Base64 as it is written")
     return data
+
+
+def checkpoint_document(checkpoint: Checkpoint, note: str) -> dict[str, JSON]:
+    """Return the ``caxton.checkpoint/v1`` document of a signed *note*."""
+    return {
+        "$type": "caxton.checkpoint/v1",
+        "origin": checkpoint.origin,
+        "size": checkpoint.size,
+        "root": checkpoint.root.hex(),
+        "note": note,
+    }

@@ -1,19 +1,18 @@
 """
-How two runs differ: their calls one by one, and how they ended.
+Differences between two values, and between two runs.
 
-Calls are compared by their order. Times, ids, keys and fuel are never compared: two
-runs that did the same are the same.
+The calls of two runs are compared by their order. Times, ids, keys and fuel are never
+compared: two runs that made the same calls are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
 from ..calls import JSON, Completed, Denied, Failed, Outcome
 from ..names import run_of
-from .changes import Difference, first_difference
 from .events import (
     ApprovalRequested,
     Event,
@@ -23,14 +22,14 @@ from .events import (
     RunFailed,
     RunSuspended,
     ToolInvoked,
+    outcome_of,
 )
-from .payloads import outcome_of
 from .runs import ENDS
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The event that records a call; of a fork, it may be its parent's."""
+    """The event that records a call; of a fork, it may be in the parent run."""
 
     run: str
     seq: int
@@ -48,11 +47,11 @@ class CallDifference:
     Attributes:
         call: Its number.
 
-        name: Its name, of the run that made it.
+        name: Its name, in the run that made it.
 
-        a: Where the one run has it, or ``None`` if it has not.
+        a: Its place in the first run, or ``None``.
 
-        b: The same of the other.
+        b: Its place in the second run, or ``None``.
     """
 
     call: int
@@ -75,16 +74,16 @@ class CallDifference:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
     """
-    What differs between two runs.
+    The differences between two runs.
 
     Attributes:
-        a: The id of the one run.
+        a: The id of the first run.
 
-        b: That of the other.
+        b: The id of the second run.
 
-        calls: Those that differ, in order.
+        calls: The calls that differ, in order.
 
-        end: What differs of their ends.
+        end: The differences of their ends.
     """
 
     a: str
@@ -115,7 +114,7 @@ class Diff:
 
 @dataclass(slots=True)
 class _Call:
-    """A call, or the question whether it may be made."""
+    """A call, or the request to approve it."""
 
     place: Place
     invoked: ToolInvoked | ApprovalRequested
@@ -145,12 +144,12 @@ class _Run:
 
 def diff(a: Sequence[Recorded], b: Sequence[Recorded]) -> Diff:
     """
-    Return what differs between two runs.
+    Return the differences between two runs.
 
     Args:
-        a: The events of the one, of a fork behind those that it inherited.
+        a: The events of the first run; of a fork, after those that it inherited.
 
-        b: Those of the other.
+        b: The same of the second run.
     """
     one, other = _folded(a), _folded(b)
     return Diff(
@@ -261,5 +260,71 @@ def _differences(a: dict[str, JSON], b: dict[str, JSON]) -> list[Difference]:
 
 
 def _by_digest(path: str, a: str | None, b: str | None) -> list[Difference]:
-    """Return how bytes differ that look alike: a secret, or another spelling."""
+    """Return the difference of digests, where the shown values are equal."""
     return [] if a == b else [Difference(path, a, b)]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A JSON path, and its values in the two runs."""
+
+    path: str
+    a: JSON
+    b: JSON
+
+    def to_document(self) -> dict[str, JSON]:
+        """Return it as JSON."""
+        return {"path": self.path, "a": self.a, "b": self.b}
+
+
+def changes(old: JSON, new: JSON, path: str = "$") -> Iterator[Difference]:
+    """
+    Return every place where two values differ, outermost first.
+
+    A missing key counts as ``None``. Lists of different lengths differ as a whole,
+    since their items cannot be matched.
+
+    >>> [one.path for one in changes({"a": 1, "b": [1]}, {"b": [2], "c": None})]
+    ['$.a', '$.b[0]', '$.c']
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in old | new:
+            if key in old and key in new:
+                yield from changes(old[key], new[key], f"{path}.{key}")
+            else:
+                yield Difference(f"{path}.{key}", old.get(key), new.get(key))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for n, pair in enumerate(zip(old, new, strict=True)):
+            yield from changes(*pair, f"{path}[{n}]")
+    elif type(old) is not type(new) or old != new:
+        yield Difference(path, old, new)
+
+
+def first_difference(
+    old: JSON, new: JSON, path: str = "$"
+) -> tuple[str, JSON, JSON] | None:
+    """
+    Return path and values of the first place where two values differ.
+
+    ``True``, ``1`` and ``1.0`` are three different values.
+
+    >>> first_difference({"a": [1, 2]}, {"a": [1, 3]})
+    ('$.a[1]', 2, 3)
+    >>> first_difference({"n": 1}, {"n": True})
+    ('$.n', 1, True)
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in old | new:
+            at = f"{path}{key}" if key.startswith("[") else f"{path}.{key}"
+            if key not in old or key not in new:
+                return at, old.get(key), new.get(key)
+            if found := first_difference(old[key], new[key], at):
+                return found
+        return None
+    if isinstance(old, list) and isinstance(new, list):
+        return first_difference(
+            {f"[{i}]": item for i, item in enumerate(old)},
+            {f"[{i}]": item for i, item in enumerate(new)},
+            path,
+        )
+    return None if type(old) is type(new) and old == new else (path, old, new)

@@ -1,18 +1,19 @@
 """
-The facts that runs and hosts leave behind.
+The events of runs and hosts, and how the log stores them.
 
-Append fields with defaults; never rename or remove one: every log that was ever
-written replays for ever. A new meaning is a new schema version and an entry in
-`payloads.UPCASTERS`.
+Append fields with defaults; never rename or remove a field: every log that was ever
+written must replay. A new meaning needs a new schema version and an entry in
+`UPCASTERS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar, TypeAlias, assert_never, cast
 
-from ..calls import JSON
+from ...errors import FailureKind, LogBrokenError, Sent
+from ..calls import JSON, Completed, Denied, Failed, Outcome
 
 Payload: TypeAlias = dict[str, JSON]
 
@@ -30,8 +31,8 @@ class Recorded:
     An event in its place in the log.
 
     Attributes:
-        position: Storage order over all streams. Not a promise on PostgreSQL. 0 if it
-            is not told.
+        position: Storage order over all streams. Not reliable on PostgreSQL. 0 if it
+            is withheld.
 
         stream: ``run/<uuid7>`` or ``host/<uuid7>``.
 
@@ -45,7 +46,7 @@ class Recorded:
 
         hash: SHA-256 that binds the event to all before it in the stream.
 
-        event: What happened; ``None`` if its payload was erased.
+        event: The event; ``None`` if its payload was erased.
     """
 
     position: int
@@ -66,7 +67,7 @@ class Recorded:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(Event):
     """
-    Everything a run was given. What it sees later is in the events of its calls.
+    A run started. It records everything that the run was given.
 
     Attributes:
         abi: ``core/1`` or ``component/1``.
@@ -90,12 +91,12 @@ class RunStarted(Event):
 
         forked_from: ``{run, seq, hash}`` of a fork, or ``None``.
 
-        resources: What was read for the context: name of a server to a list of
+        resources: The resources in the context: name of a server to a list of
             ``{key, uri, sha256, bytes}``, with ``error`` instead of the last two, or
-            ``replaced``. ``None`` if nothing was.
+            ``replaced``. ``None``: there are none.
 
-        unlisted: Servers that could not list their tools: none of these is in the
-            catalogue, and names are compared with ``mcp__<server>__<tool>`` instead.
+        unlisted: Servers that could not list their tools. Their tools are not in the
+            catalogue; names are compared with ``mcp__<server>__<tool>`` instead.
     """
 
     agent: str
@@ -127,18 +128,18 @@ class ToolInvoked(Event):
     Attributes:
         name: The exposed name, as the agent wrote it.
 
-        server: Where it leads, or ``None`` if nowhere.
+        server: The server of the tool; ``None`` if the name leads to no tool.
 
-        params: What was asked, redacted; ``None`` if the bytes were bad.
+        params: The parameters, redacted; ``None`` if the bytes were invalid.
 
         params_sha256: Digest of the agent's own bytes.
 
         rule: The rule that allowed it, or ``None`` if none did.
 
-        fuel: What the agent had burnt when it called.
+        fuel: The fuel that the agent had used when it called.
 
-        spends: What it takes of the budgets of its rule, and of that of today where a
-            run was resumed: account and budget to an amount; sums in millionths.
+        spends: What it takes of the budgets of its rule; in a resumed run, of today's
+            rule as well: account and budget to an amount; sums in millionths.
     """
 
     call: int
@@ -157,14 +158,13 @@ class ToolInvoked(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRetried(Event):
     """
-    An open call is about to be sent once more. It stays open.
+    An open call is sent again. It stays open.
 
     Attributes:
         attempt: 2 for the second send, and so on.
 
-        reason: ``transport``: the send before it failed, in a way that allows
-            another one; ``input``: the server answered that it needs another one;
-            ``resolved`` or ``resumed``.
+        reason: ``transport``: the previous send failed in a way that allows another;
+            ``input``: the server asked for another; ``resolved`` or ``resumed``.
     """
 
     call: int
@@ -175,15 +175,15 @@ class ToolRetried(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCompleted(Event):
     """
-    The tool answered, and this is what the agent saw, unless it was cut.
+    The tool answered. The agent got this, unless it is cut.
 
     Attributes:
-        cut: The operator wants only the digest of the answer kept. See `Completed`.
+        cut: Only the digest of the answer is kept, by configuration. See `Completed`.
 
         cached: It is the answer to an earlier call. Nothing was sent.
 
-        withheld: ``{"sha256", "bytes"}`` of the answer, if the agent saw its message
-            alone. See `withheld`.
+        withheld: ``{"sha256", "bytes"}`` of the data, if the agent got the message
+            only. See `withheld`.
     """
 
     call: int
@@ -201,7 +201,7 @@ class ToolCompleted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDenied(Event):
-    """The agent asked for more than its grant allows. See `Denied`."""
+    """The call was denied. See `Denied`."""
 
     call: int
     code: str
@@ -211,7 +211,7 @@ class ToolDenied(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFailed(Event):
-    """The call had no answer, and the agent saw this failure. See `Failed`."""
+    """The call had no answer. The agent got this failure. See `Failed`."""
 
     call: int
     kind: str
@@ -222,7 +222,7 @@ class ToolFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolProgress(Event):
-    """The tool told how far it is."""
+    """The tool reported progress."""
 
     call: int
     message: str
@@ -242,18 +242,20 @@ class LogWritten(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequested(Event):
     """
-    A grant wants a person's word before the call is made.
+    The call needs the approval of a person.
 
     Attributes:
-        params: What is asked, redacted.
+        params: The parameters, redacted.
 
-        params_sha256: Digest of the agent's own bytes: the word is for these.
+        params_sha256: Digest of the agent's own bytes. An approval covers exactly
+            these.
 
-        rule: The rule that wants it.
+        rule: The rule that requires it.
 
-        by: The roles whose word counts; none: anybody's does.
+        by: The roles that may approve; empty: any role.
 
-        until: When no word is a denial: microseconds since 1970, or ``None``.
+        until: When the request expires, which is a denial: microseconds since 1970;
+            ``None``: never.
     """
 
     call: int
@@ -271,12 +273,12 @@ class ApprovalRequested(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalDecided(Event):
     """
-    A person, or the end of the waiting time, decided about a call.
+    A person decided about a call, or the request expired.
 
     Attributes:
         verdict: ``approve`` or ``deny``.
 
-        role: The role in which the actor spoke, by their own word.
+        role: The role that the actor claims.
     """
 
     call: int
@@ -288,7 +290,7 @@ class ApprovalDecided(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallResolved(Event):
-    """A person said what became of a call in doubt."""
+    """A person resolved a call in doubt."""
 
     call: int
     verdict: str
@@ -299,14 +301,14 @@ class CallResolved(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSuspended(Event):
     """
-    The run waits.
+    The run is suspended.
 
     Attributes:
-        reason: ``approval`` or ``in_doubt``: for a person; ``host_stopped``: for the
-            next host, which may take it over at once; ``restored``: the log is a copy,
-            and a person has to say that the run goes on.
+        reason: ``approval`` or ``in_doubt``: it waits for a person; ``host_stopped``:
+            the next host may take it over at once; ``restored``: the log is a copy, and
+            a person has to resume the run.
 
-        call: The call that a person is to say something about, or ``None``.
+        call: The call that a person has to decide about, or ``None``.
     """
 
     reason: str
@@ -315,7 +317,7 @@ class RunSuspended(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResumed(Event):
-    """A host took the run over."""
+    """A host resumed the run."""
 
     actor: Payload
     host: str | None
@@ -336,15 +338,15 @@ class RunCompleted(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFailed(Event):
     """
-    The run ended otherwise.
+    The run failed.
 
     Attributes:
         kind: ``trap``, ``limit``, ``agent_error``, ``diverged``, ``worker`` or
             ``host``.
 
-        message: What happened; of a limit, its name first.
+        message: The reason; of a limit, its name first.
 
-        fuel: What was burnt; ``None`` where a clock ended the run.
+        fuel: The fuel used; ``None`` if a time limit ended the run.
     """
 
     kind: str
@@ -354,7 +356,7 @@ class RunFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCancelled(Event):
-    """A person or a client ended the run."""
+    """A person or a client cancelled the run."""
 
     actor: Payload
     reason: str
@@ -371,9 +373,9 @@ class HostStarted(Event):
     Attributes:
         public_key: Its Ed25519 key, 32 bytes in hex.
 
-        guards: What confines its workers, by name.
+        guards: The confinement of its workers, by name.
 
-        actor: Who started it; ``None`` where that was not recorded yet.
+        actor: Who started it; ``None`` in logs of older versions.
     """
 
     version: str
@@ -386,10 +388,10 @@ class HostStarted(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigLoaded(Event):
     """
-    The host read its configuration. The digest is of the file's bytes.
+    The host loaded its configuration. The digest is of the bytes of the file.
 
     Attributes:
-        actor: Who had it read; ``None`` where that was not recorded yet.
+        actor: Who loaded it; ``None`` in logs of older versions.
     """
 
     path: str
@@ -399,7 +401,7 @@ class ConfigLoaded(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConnected(Event):
-    """A tool server answered and told its tools."""
+    """A tool server connected and listed its tools."""
 
     server: str
     name: str
@@ -410,7 +412,7 @@ class ServerConnected(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLost(Event):
-    """A connected server went away."""
+    """The connection to a server was lost."""
 
     server: str
     reason: str
@@ -426,7 +428,7 @@ class ServerFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRestarted(Event):
-    """A lost server is started again."""
+    """A lost server is restarted."""
 
     server: str
     attempt: int
@@ -434,7 +436,7 @@ class ServerRestarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerDisabled(Event):
-    """A server failed too often and is not started again."""
+    """A server failed too often and is not restarted."""
 
     server: str
     reason: str
@@ -442,7 +444,7 @@ class ServerDisabled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerOpened(Event):
-    """A server did not answer so often that it is asked no more for a while."""
+    """The circuit breaker of a server opened: it gets no calls for a while."""
 
     server: str
     failures: int
@@ -450,7 +452,7 @@ class BreakerOpened(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerClosed(Event):
-    """A server that was asked no more for a while answered again."""
+    """The circuit breaker of a server closed: it answered again."""
 
     server: str
 
@@ -458,10 +460,10 @@ class BreakerClosed(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsChanged(Event):
     """
-    A server offers other tools than before, or a person accepts those that it offers.
+    The tools of a server changed, or a person accepted the change.
 
     Attributes:
-        actor: Who accepted them; ``None``: nobody yet, the server told so.
+        actor: Who accepted them; ``None``: the server reported the change.
     """
 
     server: str
@@ -474,14 +476,14 @@ class ToolsChanged(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrantChanged(Event):
     """
-    A host loaded a configuration in which the grants of an agent are others.
+    A reload changed the grants of an agent.
 
-    An agent that is not configured is granted nothing.
+    An agent that is not configured has an empty grant.
 
     Attributes:
-        grants_sha256: Of those that hold from now on for new runs.
+        grants_sha256: Digest of the grants of new runs.
 
-        former_sha256: Of those that held until now.
+        former_sha256: Digest of the grants until now.
     """
 
     agent: str
@@ -493,7 +495,7 @@ class GrantChanged(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRotated(Event):
     """
-    The log is signed with another key from here on. Both are public, 32 bytes in hex.
+    The signing key of the log changed. Keys are public keys, 32 bytes in hex.
 
     Attributes:
         former: The key until now. It signed a checkpoint that holds this event.
@@ -509,19 +511,19 @@ class KeyRotated(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRestored(Event):
     """
-    The log is a copy: what was recorded after the copy was made is not in it.
+    The log was restored from a copy, which lacks the events after it.
 
     Attributes:
-        size: How many events it had.
+        size: The number of events in the copy.
 
         root: The root of the tree over them, in hex.
 
-        had_size: How many events the log had that the machine signed last; ``None``:
-            that is not known here.
+        had_size: The size of the newest checkpoint that this machine signed; ``None``:
+            unknown.
 
-        had_root: Their root.
+        had_root: The root of that checkpoint.
 
-        runs: How many runs went on, and are suspended now.
+        runs: The number of unfinished runs, which are suspended now.
     """
 
     size: int
@@ -538,12 +540,12 @@ class RunErased(Event):
     The payloads of a run were deleted; its hashes stay.
 
     Attributes:
-        agent: What ran.
+        agent: The agent of the run.
 
-        events: How many events the run had, and lost the payloads of.
+        events: The number of events of the run.
 
-        bundle: Name and digest of the file that has them now, ``{name, sha256}``, if
-            the run was moved to an archive.
+        bundle: Name and digest of the archived bundle, ``{name, sha256}``, if the run
+            was moved to an archive.
     """
 
     run: str
@@ -557,12 +559,12 @@ class RunErased(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCreated(Event):
     """
-    Somebody may call the host with a token from now on. Its secret is nowhere.
+    A token was created. Its secret is not stored.
 
     Attributes:
-        id: Of the token, and of the principal that it makes of whoever has it.
+        id: The id of the token and of its principal.
 
-        expires_at: Microseconds since 1970, UTC; ``None``: it does not.
+        expires_at: Microseconds since 1970, UTC; ``None``: never.
     """
 
     id: str
@@ -576,10 +578,163 @@ class TokenCreated(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRevoked(Event):
-    """A token is good for nothing any more."""
+    """A token was revoked."""
 
     id: str
     actor: Payload
 
 
 EVENT_TYPES: Mapping[str, type[Event]] = {c.__name__: c for c in Event.__subclasses__()}
+
+
+#: Converts a payload of a schema version to the next one, by type and version.
+UPCASTERS: dict[tuple[str, int], Callable[[Payload], Payload]] = {}
+
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    name: tuple(f.name for f in fields(cls)) for name, cls in EVENT_TYPES.items()
+}
+
+_KNOWN = {name: frozenset(keys) for name, keys in _KEYS.items()}
+_TUPLES = frozenset(
+    {"blobs", "by", "guards", "added", "removed", "changed"}
+    | {"scopes", "agents", "roles", "unlisted"}
+)
+#: Keys that are omitted from a payload if they are empty.
+_RARE = {
+    "ToolInvoked": ("spends",),
+    "ToolCompleted": ("cached", "withheld"),
+    "RunStarted": ("unlisted",),
+}
+_LISTS = {name: tuple(_TUPLES.intersection(keys)) for name, keys in _KEYS.items()}
+
+
+def to_payload(event: Event) -> Payload:
+    """
+    Return the keys and values of *event*, in the order of its fields.
+
+    >>> from caxton_host.core.log.events import RunSuspended
+    >>> to_payload(RunSuspended(reason="approval", call=3))
+    {'reason': 'approval', 'call': 3}
+    """
+    payload = {key: getattr(event, key) for key in _KEYS[type(event).__name__]}
+    for key in _LISTS[type(event).__name__]:
+        payload[key] = list(payload[key])
+    for key in _RARE.get(type(event).__name__, ()):
+        if payload[key] in (None, False, []):
+            del payload[key]
+    return payload
+
+
+def from_payload(type_: str, version: int, payload: Payload) -> Event:
+    """
+    Return the event that was stored as *payload*.
+
+    Unknown keys are ignored, since later versions add some. Missing keys have their
+    defaults.
+
+    Raises:
+        LogBrokenError: The type is unknown, or a key without a default is missing.
+    """
+    cls = EVENT_TYPES.get(type_)
+    if cls is None:
+        raise LogBrokenError(f"unknown event type {type_!r}")
+    while upcast := UPCASTERS.get((type_, version)):
+        payload, version = upcast(payload), version + 1
+    known = _KNOWN[type_]
+    if payload.keys() <= known:
+        given: dict[str, object] = dict(payload)
+    else:
+        given = {key: value for key, value in payload.items() if key in known}
+    for key in _LISTS[type_]:
+        value = given.get(key)
+        if isinstance(value, list):
+            given[key] = tuple(cast("list[JSON]", value))
+    try:
+        return cls(**given)
+    except TypeError as exc:
+        raise LogBrokenError(f"{type_} does not fit version {version}: {exc}") from exc
+
+
+def settled(call: int, outcome: Outcome) -> ToolCompleted | ToolFailed | ToolDenied:
+    """Return the event that records *outcome* as the end of *call*."""
+    match outcome:
+        case Completed():
+            return ToolCompleted(
+                call=call,
+                is_error=outcome.is_error,
+                message=outcome.message,
+                data=outcome.data,
+                blobs=outcome.blobs,
+                duration_us=outcome.duration_us,
+                attempts=outcome.attempts,
+                bytes=outcome.bytes,
+                cut=outcome.cut,
+                cached=outcome.cached,
+                withheld=outcome.withheld,
+            )
+        case Failed():
+            return ToolFailed(
+                call=call,
+                kind=outcome.kind,
+                sent=outcome.sent,
+                message=outcome.message,
+                code=outcome.code,
+            )
+        case Denied():
+            return ToolDenied(
+                call=call,
+                code=outcome.code,
+                rule=outcome.rule,
+                message=outcome.message,
+            )
+        case _:
+            assert_never(outcome)
+
+
+def outcome_of(event: Event) -> tuple[int, Outcome] | None:
+    """Return the call that *event* closes, and its outcome; ``None``: no call."""
+    match event:
+        case ToolCompleted():
+            return event.call, Completed(
+                is_error=event.is_error,
+                message=event.message,
+                data=event.data,
+                blobs=tuple(b for b in event.blobs if isinstance(b, dict)),
+                duration_us=event.duration_us,
+                attempts=event.attempts,
+                bytes=event.bytes,
+                cut=event.cut,
+                cached=event.cached,
+                withheld=event.withheld,
+            )
+        case ToolFailed():
+            return event.call, Failed(
+                kind=cast("FailureKind", event.kind),
+                sent=cast("Sent", event.sent),
+                message=event.message,
+                code=event.code,
+            )
+        case ToolDenied():
+            return event.call, Denied(
+                code=event.code, rule=event.rule, message=event.message
+            )
+        case _:
+            return None
+
+
+def event_document(recorded: Recorded) -> dict[str, JSON]:
+    """Return the ``caxton.event/v1`` document of an event."""
+    event = recorded.event
+    return {
+        "$type": "caxton.event/v1",
+        "position": recorded.position or None,
+        "stream": recorded.stream,
+        "seq": recorded.seq,
+        "type": recorded.type,
+        "schema_version": recorded.schema_version,
+        "recorded_at": recorded.recorded_at,
+        "trace_id": recorded.trace_id,
+        "span_id": recorded.span_id,
+        "payload": to_payload(event) if event else None,
+        "hash": recorded.hash.hex(),
+    }

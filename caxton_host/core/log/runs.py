@@ -1,13 +1,28 @@
-"""What is known of a run besides its events, and the states that these make."""
+"""Runs, folded from their events: states, summaries, and lines of an export."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
 
-from ..calls import JSON
+from ...errors import UsageError
+from ..calls import JSON, Completed, Denied, Outcome
+from .events import (
+    ApprovalRequested,
+    Event,
+    Recorded,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    RunSuspended,
+    ToolInvoked,
+    outcome_of,
+)
 
-#: What a run's state is after each of these events.
+#: The state of a run after each of these events.
 ENDS: Mapping[str, str] = {
     "RunStarted": "running",
     "RunResumed": "running",
@@ -20,15 +35,20 @@ ENDS: Mapping[str, str] = {
 #: The states of a run that has not ended.
 GOING_ON = frozenset({"running", "suspended"})
 
-
-#: Why a run of a restored log is suspended: a person has to say that it goes on.
+#: Why a run of a restored log is suspended, until a person resumes it.
 RESTORED = "restored"
+
+#: The outcomes of calls; the last is of calls that have not ended.
+OUTCOMES = ("ok", "tool_error", "denied", "failed", "in_doubt")
+
+#: Events that name the tool of a call.
+NAMING = (ToolInvoked, ApprovalRequested)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
     """
-    A run, as lists show it.
+    A row of the table of runs.
 
     Attributes:
         actor: JSON.
@@ -37,14 +57,14 @@ class RunRow:
 
         started_at: Microseconds since 1970, UTC.
 
-        ended_at: The same; ``None`` while it goes on.
+        ended_at: The same; ``None`` if it has not ended.
 
         host: The stream of the host process that started it.
 
-        owner: The stream of the one that drives it, or did until it died; ``None``
-            while nobody has to.
+        owner: The stream of the host that drives it, or drove it until it died;
+            ``None``: none has to.
 
-        epoch: How often a host has begun to drive it.
+        epoch: How many times a host has begun to drive it.
     """
 
     run_id: str
@@ -60,26 +80,276 @@ class RunRow:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+@dataclass(slots=True, kw_only=True)
+class RunSummary:
     """
-    What somebody asks of the host that drives a run, or of a host as such.
+    One run, as ``caxton runs list`` and ``caxton run --json`` show it.
 
     Attributes:
-        run_id: The run; ``None``: it is for the host, whatever that drives.
+        error: ``{kind, message}`` of a run that failed or was cancelled.
 
-        kind: Of a run: ``cancel``. Of a host: ``reload``, ``restart``, ``go_on``.
+        calls: Numbers of calls: ``total``, ``ok``, ``tool_error``, ``denied``,
+            ``failed``, ``in_doubt``, and ``waits`` for an approval.
 
-        actor: Who asks: ``{kind, id, authenticated}``.
+        forked_from: ``{run, seq, hash}`` of a fork. Inherited calls are not counted.
 
-        reason: Why, in their words.
+        events: The number of events in the stream.
 
-        subject: What of the host it is about.
+        duration_ms: From the first event to the last.
+
+        waits_for: Of a suspended run, the reason of its last `RunSuspended`.
+
+        erased: The payloads were erased, so only state and times are known.
     """
 
-    id: int
-    run_id: str | None
-    kind: str
-    actor: dict[str, JSON]
-    reason: str
-    subject: str | None = None
+    run_id: str
+    agent: str = ""
+    actor: dict[str, JSON] = field(default_factory=dict[str, JSON])
+    module_sha256: str = ""
+    state: str = "running"
+    output: JSON = None
+    error: dict[str, JSON] | None = None
+    calls: dict[str, int] = field(default_factory=dict[str, int])
+    events: int = 0
+    started_at: int = 0
+    duration_ms: float = 0.0
+    trace_id: str | None = None
+    forked_from: dict[str, JSON] | None = None
+    waits_for: str | None = None
+    erased: bool = False
+
+    def to_document(self) -> dict[str, JSON]:
+        """Return the ``caxton.run/v1`` document."""
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {"$type": "caxton.run/v1", **own, "calls": dict(self.calls)}
+
+
+def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
+    """Return the summary of the run with the events *history*."""
+    run, ends, own = RunSummary(run_id=run_id), Counter[str](), set[int]()
+    waits = set[int]()
+    for recorded in history:
+        run.events += 1
+        run.started_at = run.started_at or recorded.recorded_at
+        run.duration_ms = (recorded.recorded_at - run.started_at) / 1000
+        event = recorded.event
+        if recorded.type in ENDS:
+            run.state = ENDS[recorded.type]
+            run.waits_for = _waits_for(event)
+        match event:
+            case RunStarted():
+                run.agent, run.actor = event.agent, event.actor
+                run.module_sha256 = event.module_sha256
+                run.trace_id = recorded.trace_id
+                run.forked_from = event.forked_from
+            case ApprovalRequested():
+                waits.add(event.call)
+            case ToolInvoked():
+                waits.discard(event.call)
+                own.add(event.call)
+                ends["total"] += 1
+                ends["in_doubt"] += 1
+            case RunCompleted():
+                run.output = event.output
+            case RunFailed() | RunCancelled():
+                run.error = _error(event)
+            case None:
+                run.erased = True
+                run.trace_id = run.trace_id or recorded.trace_id
+            case _:
+                # Of a call that a fork inherited, only the outcome may be its own.
+                if (end := outcome_of(event)) and end[0] in own:
+                    ends["in_doubt"] -= 1
+                    ends[outcome_word(end[1])] += 1
+    ends["total"] += len(waits)
+    ends["waits"] = len(waits)
+    run.calls = {name: ends[name] for name in ("total", *OUTCOMES, "waits")}
+    return run
+
+
+def _error(event: RunFailed | RunCancelled) -> dict[str, JSON]:
+    if isinstance(event, RunFailed):
+        return {"kind": event.kind, "message": event.message}
+    return {"kind": "cancelled", "message": event.reason}
+
+
+def _waits_for(event: Event | None) -> str | None:
+    return event.reason if isinstance(event, RunSuspended) else None
+
+
+def call_list(history: Iterable[Recorded]) -> list[JSON]:
+    """Return a document of each call of the run with the events *history*."""
+    calls: dict[int, dict[str, JSON]] = {}
+    for recorded in history:
+        event = recorded.event
+        if isinstance(event, ToolInvoked):
+            calls[event.call] = {
+                "call": event.call,
+                "seq": recorded.seq,
+                "name": event.name,
+                "tool": f"{event.server}/{event.tool}" if event.server else None,
+                "params": event.params,
+                "outcome": "in_doubt",
+                "message": None,
+                "duration_us": None,
+                "cached": False,
+            }
+        elif event and (end := outcome_of(event)) and (call := calls.get(end[0])):
+            call["outcome"], call["message"] = outcome_word(end[1]), end[1].message
+            if isinstance(end[1], Completed):
+                call["duration_us"] = end[1].duration_us
+                call["cached"] = end[1].cached
+    return [*calls.values()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportLine:
+    """
+    A line of an export: an event, with facts of its run and its call.
+
+    Each line stands alone, so it repeats what other events of the run record.
+
+    Attributes:
+        run: The run, or ``None`` for an event of a host.
+
+        agent: The agent of the run.
+
+        actor: Who started the run; ``None`` if that was erased.
+
+        tool: ``server/tool`` of the call that the event is about.
+
+        outcome: How the call ended, on the event that ended it.
+    """
+
+    recorded: Recorded
+    run: str | None
+    agent: str | None
+    actor: dict[str, JSON] | None
+    tool: str | None
+    outcome: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportFilter:
+    """
+    Selects lines of an export. An unset field selects every line.
+
+    Attributes:
+        stream: Events of this stream.
+
+        since: Recorded at this time or later: microseconds since 1970.
+
+        until: Recorded before this time.
+
+        agent: Runs of this agent.
+
+        actor: The id of who started the run, or caused the event.
+
+        tool: A glob of ``server/tool``.
+
+        outcomes: Some of `OUTCOMES`: events that ended a call in one of these ways; of
+            a call in doubt, its `ToolInvoked`.
+    """
+
+    stream: str | None = None
+    since: int | None = None
+    until: int | None = None
+    agent: str | None = None
+    actor: str | None = None
+    tool: str | None = None
+    outcomes: Collection[str] = ()
+
+    def takes(self, line: ExportLine) -> bool:
+        """Return whether *line* is selected."""
+        return (not self.outcomes or line.outcome in self.outcomes) and self.concerns(
+            line
+        )
+
+    def concerns(self, line: ExportLine) -> bool:
+        """Return whether *line* matches `until`, `actor` and `tool`."""
+        if self.until is not None and line.recorded.recorded_at >= self.until:
+            return False
+        if self.tool is not None and not fnmatchcase(line.tool or "", self.tool):
+            return False
+        if self.actor is None:
+            return True
+        own: dict[str, JSON] | None = getattr(line.recorded.event, "actor", None)
+        return any(who["id"] == self.actor for who in (line.actor, own) if who)
+
+
+@dataclass(slots=True)
+class OpenCalls:
+    """
+    The tools of the calls that are open, folded from events of all runs.
+
+    Attributes:
+        most: Most calls in memory. The least recently used are dropped, and have to be
+            read from the log again.
+    """
+
+    most: int = 10_000
+    _open: OrderedDict[tuple[str, int], str | None] = field(
+        default_factory=OrderedDict[tuple[str, int], str | None]
+    )
+
+    def learn(self, stream: str, event: ToolInvoked | ApprovalRequested) -> None:
+        """Remember the tool of a call."""
+        tool = f"{event.server}/{event.tool}" if event.server else None
+        self._open[stream, event.call] = tool
+        if len(self._open) > self.most:
+            self._open.popitem(last=False)
+
+    def knows(self, recorded: Recorded) -> bool:
+        """Return whether the tool of an event is known, if it needs one."""
+        number = call_of(recorded)
+        if number is None or isinstance(recorded.event, NAMING):
+            return True
+        return (recorded.stream, number) in self._open
+
+    def tool(self, recorded: Recorded) -> str | None:
+        """Return the tool of the call of an event; drop the call if it ended."""
+        event, number = recorded.event, call_of(recorded)
+        if isinstance(event, NAMING):
+            self.learn(recorded.stream, event)
+        if number is None:
+            return None
+        key = recorded.stream, number
+        if event is not None and outcome_of(event):
+            return self._open.pop(key, None)
+        if key in self._open:
+            self._open.move_to_end(key)
+        return self._open.get(key)
+
+
+def event_of_call(history: Iterable[Recorded], number: int) -> int:
+    """
+    Return the sequence number of the event that names call *number*.
+
+    Raises:
+        UsageError: The run has no such call of its own.
+    """
+    events = {e.event.call: e.seq for e in history if isinstance(e.event, NAMING)}
+    if number in events:
+        return events[number]
+    raise UsageError(
+        f"there is no call {number} in this run, which has {len(events)} of its own",
+        fix="name a call that caxton runs show lists",
+    )
+
+
+def call_of(recorded: Recorded) -> int | None:
+    """Return the number of the call that an event is about, if it is about one."""
+    number = getattr(recorded.event, "call", None)
+    return number if isinstance(number, int) else None
+
+
+def outcome_word(outcome: Outcome) -> str:
+    """
+    Return the name of an outcome, one of `OUTCOMES`.
+
+    >>> outcome_word(Completed(is_error=True))
+    'tool_error'
+    """
+    if isinstance(outcome, Completed):
+        return "tool_error" if outcome.is_error else "ok"
+    return "denied" if isinstance(outcome, Denied) else "failed"

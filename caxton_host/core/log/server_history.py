@@ -1,4 +1,4 @@
-"""How servers did, as far as a log knows."""
+"""The state of servers, by the events of the log."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .events import (
     ToolsChanged,
 )
 
-#: Streams of hosts are named so.
+#: Prefix of the streams of hosts; the host id follows.
 HOST = "host/"
 
-#: The types of events of hosts and of runs that tell of servers.
+#: Types of events of hosts and of runs that concern servers.
 OF_HOSTS = tuple(
     kind.__name__
     for kind in (
@@ -40,36 +40,35 @@ OF_HOSTS = tuple(
 )
 OF_RUNS = (ToolInvoked.__name__, ToolCompleted.__name__)
 
-#: How many of these are looked at, the newest first.
+#: Most events that are read, the newest first.
 LOOKED_AT = 2000
 
 
 @dataclass(slots=True, kw_only=True)
-class Seen:
+class ServerRecord:
     """
-    A server in the newest host that had to do with it; first in one that is up.
+    The state of a server in the newest host that used it; a host that is up precedes.
 
     Attributes:
-        host: The stream of that host, or ``None``: none had, or it is long ago.
+        host: The stream of that host; ``None``: no host used it recently.
 
-        live: That host is up, so the rest is so now.
+        live: That host is up, so the state is current.
 
-        as_of: When it recorded something of the server last, in microseconds.
+        as_of: When it last recorded an event of the server, in microseconds.
 
-        state: ``connected``, ``failed``, ``lost`` or ``disabled``: what was recorded
-            last.
+        state: ``connected``, ``failed``, ``lost`` or ``disabled``, as last recorded.
 
         problem: Why it is not connected, or ``None``.
 
-        protocol: What was spoken with it.
+        protocol: The version of the protocol.
 
-        restarts: How often it was started again.
+        restarts: The number of restarts.
 
-        breaker: ``open``, or ``closed`` when that was taken back or never so.
+        breaker: ``open`` or ``closed``.
 
-        generation: How many lists of its tools there were.
+        generation: The number of lists of its tools.
 
-        took: What its newest calls took, in microseconds, in whichever host.
+        took: Durations of its newest calls in any host, in microseconds.
     """
 
     host: str | None = None
@@ -89,7 +88,7 @@ class Seen:
         return round(statistics.median(self.took) / 1000, 3) if self.took else None
 
     def document(self) -> dict[str, JSON]:
-        """Return it as keys of ``caxton.server/v1``."""
+        """Return its keys of the ``caxton.server/v1`` document."""
         known = self.host is not None
         return {
             "host": self.host,
@@ -105,7 +104,7 @@ class Seen:
         }
 
     def take(self, recorded: Recorded) -> None:
-        """Learn from an event of its host."""
+        """Fold the next event of its host."""
         if self.host is None:
             self.host, self.breaker = recorded.stream, "closed"
         self.as_of = recorded.recorded_at
@@ -132,14 +131,14 @@ class Seen:
                 pass
 
 
-def learned(
+def server_records(
     names: Iterable[str],
     hosts: Sequence[Recorded],
     runs: Sequence[Recorded],
     up: Collection[str] = (),
-) -> dict[str, Seen]:
+) -> dict[str, ServerRecord]:
     """
-    Return what events say of the servers called *names*.
+    Return the state of the servers called *names*.
 
     Args:
         names: The servers.
@@ -148,16 +147,18 @@ def learned(
 
         runs: Events of runs, the newest first.
 
-        up: Hosts that are up.
+        up: Streams of the hosts that are up.
     """
-    found = {name: Seen() for name in names}
+    found = {name: ServerRecord() for name in names}
     _learn_states(found, hosts, up)
     _learn_latency(found, runs)
     return found
 
 
 def _learn_states(
-    found: dict[str, Seen], newest_first: Sequence[Recorded], up: Collection[str]
+    found: dict[str, ServerRecord],
+    newest_first: Sequence[Recorded],
+    up: Collection[str],
 ) -> None:
     latest: dict[str, str] = {}
     living = [recorded for recorded in newest_first if recorded.stream in up]
@@ -174,8 +175,10 @@ def _server(recorded: Recorded) -> str:
     return str(getattr(recorded.event, "server", ""))
 
 
-def _learn_latency(found: dict[str, Seen], newest_first: Iterable[Recorded]) -> None:
-    # A call's end comes before its beginning here.
+def _learn_latency(
+    found: dict[str, ServerRecord], newest_first: Iterable[Recorded]
+) -> None:
+    # Newest first: the end of a call comes before its beginning.
     took: dict[tuple[str, int], int] = {}
     for recorded in newest_first:
         match recorded.event:

@@ -4,9 +4,9 @@ The Merkle tree of RFC 6962 over the hashes of all events, in the order of the l
     leaf = SHA-256(0x00 || event hash)
     node = SHA-256(0x01 || left || right)
 
-A tree of n leaves is known by its frontier: the roots of its perfect subtrees, one
-for each bit of n, the largest first. That is all that growing it takes, and all that
-is kept (https://www.rfc-editor.org/rfc/rfc6962#section-2.1).
+A tree of n leaves is represented by its frontier: the roots of its perfect subtrees,
+one for each bit of n, the largest first. The frontier suffices to extend the tree, and
+only it is stored (https://www.rfc-editor.org/rfc/rfc6962#section-2.1).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def node(left: bytes, right: bytes) -> bytes:
 
 class Frontier:
     """
-    A tree that grows at its right end.
+    A tree that is extended at its right end.
 
     Attributes:
-        size: How many leaves it has.
+        size: The number of leaves.
 
         peaks: The roots of its perfect subtrees, the largest first.
     """
@@ -46,21 +46,21 @@ class Frontier:
     @classmethod
     def parse(cls, size: int, data: bytes) -> Frontier:
         """
-        Return the frontier that `to_bytes` gave.
+        Parse the bytes of `to_bytes`.
 
         Raises:
-            ValueError: It is none of a tree of that size.
+            ValueError: They are not the frontier of a tree of that size.
         """
         if size < 0 or len(data) != _HASH * size.bit_count():
             raise ValueError(f"no frontier of a tree of {size} leaves")
         return cls(size, _parts(data))
 
     def to_bytes(self) -> bytes:
-        """Return its peaks, one after the other."""
+        """Return the concatenated peaks."""
         return b"".join(self.peaks)
 
     def copy(self) -> Frontier:
-        """Return one that grows for itself."""
+        """Return an independent copy."""
         return Frontier(self.size, self.peaks)
 
     def extend(self, hashes: Iterable[bytes]) -> None:
@@ -84,7 +84,7 @@ class Frontier:
         return root
 
     def _extend(self, hashes: Sequence[bytes]) -> None:
-        # Level by level, which in Python is twice as fast as leaf by leaf.
+        # Level by level: in Python twice as fast as leaf by leaf.
         level = [sha256(b"\x00" + one).digest() for one in hashes]
         size, last = self.size, list[bytes]()
         while level:
@@ -110,13 +110,13 @@ def prove(hashes: Iterable[bytes], indices: Iterable[int]) -> list[list[bytes]]:
     Return the inclusion proof of each of the leaves *indices*, in their order.
 
     Args:
-        hashes: Those of all events, in order. Looked at once, and not kept.
+        hashes: The hashes of all events, in order. Read once, and not kept.
 
-        indices: From 0. Each is smaller than the number of *hashes*.
+        indices: From 0; each is smaller than the number of *hashes*.
     """
     wanted = list(indices)
     proofs: dict[int, list[bytes]] = {index: [] for index in wanted}
-    # Each peak: its leaves, its hash, and the proofs of the wanted ones below it.
+    # Each peak: number of leaves, hash, and the proofs of the wanted leaves below it.
     peaks: list[tuple[int, bytes, list[list[bytes]]]] = []
     for index, one in enumerate(hashes):
         found = proofs.get(index)
@@ -146,9 +146,9 @@ def inclusion(
     event_hash: bytes, index: int, size: int, proof: Sequence[bytes]
 ) -> bytes | None:
     """
-    Return the root that *proof* leads to, or ``None`` if it has no such form.
+    Return the root that *proof* leads to, or ``None`` if it is malformed.
 
-    The event is leaf *index* of the tree of *size* leaves with that root.
+    The event is leaf *index* of a tree of *size* leaves.
     """
     if not 0 <= index < size:
         return None
@@ -171,18 +171,18 @@ def inclusion(
 
 def consistency(hashes: Iterable[bytes], old: int) -> list[bytes]:
     """
-    Return the proof that a tree begins with its first *old* leaves.
+    Return the consistency proof of a tree with that of its first *old* leaves.
 
     Args:
-        hashes: Those of all events, in order. Looked at once, and not kept.
+        hashes: The hashes of all events, in order. Read once, and not kept.
 
-        old: At least 1, and not more than there are.
+        old: At least 1, and at most the number of *hashes*.
     """
     source = iter(hashes)
     before = Frontier()
     before.extend(islice(source, old))
-    # The proof is the way from the last perfect subtree of the old tree upwards, that
-    # subtree first; unless it is the whole of it, which is known.
+    # The proof is the path from the last perfect subtree of the old tree upwards, that
+    # subtree first; it is left out if it is the whole old tree.
     peaks: list[tuple[int, bytes, bool]] = [
         (1 << bit, peak, False)
         for bit, peak in zip(_bits(old), before.peaks, strict=True)

@@ -1,1 +1,1 @@
-"""Texts and values: paths, patterns, templates, redaction."""
+"""Texts and values: globs, paths, URLs, templates, redaction."""

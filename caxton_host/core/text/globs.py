@@ -1,16 +1,16 @@
 """
-Globs over texts: ``*`` stands for any characters of one segment.
+Globs over texts, and patterns of tools: ``*`` matches any characters of one segment.
 
-A segment is what stands between slashes. ``**`` alone stands for any number of whole
-segments. A text with a segment ``.`` or ``..``, or with a character that cannot be
-printed, is not judged: another reader may make another text of it. A backslash
-separates such segments too. Spaces around the dots, and ``;`` with what follows it, do
-not count: servers and file systems drop these.
+Segments are separated by slashes. ``**`` alone matches any number of whole segments.
+Matching has three results: a text with a segment ``.`` or ``..``, or with an
+unprintable character, is in doubt, since another reader may read it differently. A
+backslash separates such segments too. Spaces around the dots, and ``;`` with the text
+after it, do not count: servers and file systems drop these.
 
-The value of a parameter may become part of an address or a path. So a star does not
-stand for what ends a path there (``?``, ``#``), nor for what may be read as a dot or as
-a slash: a backslash, an escape (``%2e``), or a look-alike such as U+FF0E. A text that
-fits only in its compatibility form (NFKC) is not judged either.
+The value of a parameter may become part of a URL or a path. So a star does not match a
+character that ends a path there (``?``, ``#``), nor one that may be read as a dot or a
+slash: a backslash, an escape (``%2e``), or a look-alike such as U+FF0E. A text that
+matches only in its compatibility form (NFKC) is in doubt as well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ENDS = "\\?#"
 _ESCAPE = re.compile(r"%(?:[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})")
 _DOTS = re.compile(r"/ *+\.\.?+ *+[;/]")
 _SPECIAL = "./%"
-#: They look like a slash, and NFKC leaves them.
+#: They look like a slash, and NFKC does not change them.
 _FRACTION, _DIVISION = "\u2044", "\u2215"
 
 
@@ -42,9 +42,9 @@ class Glob:
     >>> glob.matches("acme/..")
 
     Attributes:
-        head: Parts of each segment before ``**``, or of all.
+        head: The parts between stars of each segment before ``**``, or of all.
 
-        tail: Those behind it, or ``None`` if there is no ``**``.
+        tail: The same after ``**``, or ``None`` if there is no ``**``.
     """
 
     text: str
@@ -54,14 +54,14 @@ class Glob:
     @classmethod
     def parse(cls, text: str) -> Glob:
         """
-        Return the glob that *text* spells.
+        Parse a glob.
 
         Raises:
             UsageError: It is empty, too long, or has too many stars.
         """
         if not text or len(text) > _MAX_LENGTH or not text.isprintable():
             raise UsageError(
-                "is no glob", fix=f"write 1 to {_MAX_LENGTH} printable characters"
+                "is not a glob", fix=f"write 1 to {_MAX_LENGTH} printable characters"
             )
         if text.replace("**", "*").count("*") > _MAX_STARS:
             raise UsageError(
@@ -80,7 +80,7 @@ class Glob:
         return cls(text, parts[: deep[0]], parts[deep[0] + 1 :])
 
     def matches(self, text: str) -> bool | None:
-        """Return whether *text* fits, in linear time; or ``None``: it is in doubt."""
+        """Return whether *text* matches, in linear time; ``None``: it is in doubt."""
         if not text.isprintable() or dotted(text):
             return None
         if self.tail is None and len(self.head) == 1:
@@ -88,7 +88,7 @@ class Glob:
         if self.tail is None:
             count = len(self.head) - 1
             return text.count("/") == count and _all(self.head, text.split("/"))
-        # No more is split than is compared.
+        # Split no more than is compared.
         first = text.split("/", len(self.head))
         if len(first) <= len(self.head):
             return False
@@ -102,9 +102,9 @@ class Glob:
 
     def holds(self, text: str) -> bool | None:
         r"""
-        Return whether the value of a parameter fits; or ``None``: it is in doubt.
+        Return whether the value of a parameter matches; ``None``: it is in doubt.
 
-        What a star must not stand for may be written in the glob itself.
+        A character that a star does not match may be part of the glob itself.
 
         >>> Glob.parse("acme/*").holds("acme/site"), Glob.parse("acme/*").holds("b/x")
         (True, False)
@@ -123,7 +123,7 @@ class Glob:
 
 
 def plain_form(text: str) -> str:
-    """Return *text* as a reader sees it that folds characters that look alike."""
+    """Return *text* with look-alike characters folded (NFKC, and two slashes)."""
     if text.isascii():
         return text
     slashed = text.replace(_FRACTION, "/").replace(_DIVISION, "/")
@@ -132,9 +132,9 @@ def plain_form(text: str) -> str:
 
 def _odd(text: str, plain: str) -> int:
     """
-    Count what another reader may take for the end of a segment, or of the path.
+    Count the characters that another reader may take for the end of a segment.
 
-    A text that fits a glob has all that the glob has, and more only under a star.
+    A text that matches a glob has those of the glob; it has more only under a star.
     """
     hidden = 0
     if plain != text:
@@ -144,7 +144,7 @@ def _odd(text: str, plain: str) -> int:
 
 def dotted(text: str) -> bool:
     r"""
-    Return whether another reader may take a segment of *text* for ``.`` or ``..``.
+    Return whether another reader may read a segment of *text* as ``.`` or ``..``.
 
     >>> dotted("a/..;x/b"), dotted(r"a\.. "), dotted("a/..b")
     (True, True, False)
@@ -158,9 +158,9 @@ def _all(patterns: tuple[tuple[str, ...], ...], segments: list[str]) -> bool:
 
 def fits(parts: tuple[str, ...], text: str) -> bool:
     """
-    Return whether *text* is *parts*, with anything between them.
+    Return whether *text* consists of *parts*, with any characters between them.
 
-    One pass: between stars, the leftmost fit is as good as any.
+    One pass: between stars, the leftmost match is as good as any other.
     """
     if len(parts) == 1:
         return text == parts[0]
@@ -174,3 +174,88 @@ def fits(parts: tuple[str, ...], text: str) -> bool:
             return False
         at = found + len(part)
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """
+    A ``server/tool`` pattern: case-sensitive, and ``*`` never crosses the slash.
+
+    >>> pattern = Pattern.parse("github/get_*")
+    >>> pattern.matches("github", "get_issue"), pattern.matches("githubx", "get_a")
+    (True, False)
+    """
+
+    text: str
+    server: tuple[str, ...]
+    tool: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Pattern:
+        """
+        Parse a pattern.
+
+        Raises:
+            UsageError: It has no slash or an empty side, names every server, or
+                has more than three stars.
+        """
+        server, slash, tool = text.partition("/")
+        if not slash or not server or not tool:
+            raise UsageError(
+                f"{text!r} is not a tool pattern",
+                fix="write it as SERVER/TOOL, for example demo/get_weather",
+            )
+        if not server.strip("*"):
+            raise UsageError(
+                f"{text!r} names every server", fix="name the server before the slash"
+            )
+        if text.count("*") > _MAX_STARS:
+            raise UsageError(
+                f"{text!r} has more than {_MAX_STARS} stars",
+                fix="write several narrower patterns",
+            )
+        return cls(text, tuple(server.split("*")), tuple(tool.split("*")))
+
+    def matches(self, server: str, tool: str) -> bool:
+        """Return whether the pattern matches this tool of this server."""
+        return fits(self.server, server) and fits(self.tool, tool)
+
+    def covers(self, other: Pattern) -> bool:
+        """
+        Return whether the pattern matches every tool that *other* matches.
+
+        >>> Pattern.parse("demo/get_*").covers(Pattern.parse("demo/get_*_by_id"))
+        True
+        """
+        # No name contains a star, so a star of the other matches only a star.
+        return self.matches("*".join(other.server), "*".join(other.tool))
+
+    def meets(self, other: Pattern) -> bool:
+        """
+        Return whether some tool may match both patterns.
+
+        >>> Pattern.parse("demo/get_*").meets(Pattern.parse("demo/*_all"))
+        True
+        >>> Pattern.parse("demo/get_*").meets(Pattern.parse("demo/set_*"))
+        False
+        """
+        sides = (self.server, other.server), (self.tool, other.tool)
+        return all(_meet(one, two) for one, two in sides)
+
+    def covers_server(self, server: str) -> bool:
+        """Return whether the pattern may match tools of this server."""
+        return fits(self.server, server)
+
+    @property
+    def literal(self) -> tuple[str, str] | None:
+        """The only ``(server, tool)`` it matches, or ``None`` if it has a star."""
+        if len(self.server) == len(self.tool) == 1:
+            return self.server[0], self.tool[0]
+        return None
+
+
+def _meet(one: tuple[str, ...], two: tuple[str, ...]) -> bool:
+    if len(one) == 1 or len(two) == 1:
+        return fits(one, "*".join(two)) or fits(two, "*".join(one))
+    starts = one[0].startswith(two[0]) or two[0].startswith(one[0])
+    return starts and (one[-1].endswith(two[-1]) or two[-1].endswith(one[-1]))

@@ -1,9 +1,9 @@
 """
-Places in a JSON value, as RFC 9535 spells them: ``$.items[*].secret``.
+JSONPath (RFC 9535), a subset, for masking: ``$.items[*].secret``.
 
-A subset: names, indices, ``*`` and ``..``, one in each pair of brackets. No slices and
-no filters: what a path leads to hangs on the shape of a value, not on what it says.
-All paths are followed in one pass that looks at each part of the value once.
+The subset has names, indices, ``*`` and ``..``, one in each pair of brackets. It has no
+slices and no filters: a path selects by the shape of a value, not by its content. All
+paths are followed in one pass that visits each part of the value once.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _Selector: TypeAlias = str | int | None
 @dataclass(frozen=True, slots=True)
 class _Step:
     """
-    From a value to some of those in it.
+    One step of a path: from a value to some of its members.
 
     Attributes:
-        deep: To those in these as well, and so on.
+        deep: It applies to the members of members as well, and so on.
     """
 
     selector: _Selector
@@ -48,7 +48,7 @@ class _Step:
 @dataclass(frozen=True, slots=True)
 class JsonPath:
     """
-    Some places in a value.
+    A path that selects places in a value.
 
     >>> path = JsonPath.parse("$.users[*]['e-mail']")
     >>> masked({"users": [{"e-mail": "ada@example.org"}, {"n": 1}]}, [path])
@@ -61,10 +61,10 @@ class JsonPath:
     @classmethod
     def parse(cls, text: str) -> JsonPath:
         """
-        Return the path that *text* spells.
+        Parse a path.
 
         Raises:
-            UsageError: It is none, or has a part that is not understood here.
+            UsageError: It is invalid, or not in the subset.
         """
         if not text.startswith("$"):
             _refuse(text, "does not begin with '$'")
@@ -80,9 +80,9 @@ class JsonPath:
 
 def masked(value: JSON, paths: Iterable[JsonPath]) -> tuple[JSON, int]:
     """
-    Return *value* with a mask in the places of *paths*, and how many masks it got.
+    Return *value* with the places of *paths* masked, and the number of masks.
 
-    A value that got none is the same object as before.
+    A value without a mask is returned as the same object.
     """
     program: list[_Step | None] = []
     first: list[int] = []
@@ -93,19 +93,19 @@ def masked(value: JSON, paths: Iterable[JsonPath]) -> tuple[JSON, int]:
     return masking.walk(value, frozenset(first)), masking.count
 
 
-#: Which steps of a program are the next ones.
+#: Indices of the next steps in the program.
 _Here: TypeAlias = frozenset[int]
 
 
 class _Masking:
     """
-    Follows paths.
+    Follows all paths in one pass.
 
     Args:
-        program: The steps of all of them; behind the last of each stands ``None``.
+        program: The steps of all paths; ``None`` ends each path.
 
     Attributes:
-        count: How many places they led to.
+        count: The number of places that were masked.
     """
 
     def __init__(self, program: list[_Step | None]) -> None:
@@ -113,11 +113,11 @@ class _Masking:
         self._program = program
         self._ends = {at for at, step in enumerate(program) if step is None}
         self._names = {step.selector for step in program if step} - {None}
-        #: Few: a name that no step has is like any other.
+        #: Cached by name. There are few: names without a step share an entry.
         self._known: dict[tuple[_Here, tuple[str | int, ...]], _Here] = {}
 
     def walk(self, value: JSON, here: _Here) -> JSON:
-        """Return *value* masked, where the steps at *here* are the next ones."""
+        """Return *value* masked by the steps at *here* and those after them."""
         if not here:
             return value
         if not self._ends.isdisjoint(here):
@@ -140,7 +140,7 @@ class _Masking:
         return value
 
     def _behind(self, here: _Here, *names: str | int) -> _Here:
-        """Return the steps that are next in a part with one of these *names*."""
+        """Return the next steps in a member with one of these *names*."""
         if self._names.isdisjoint(names):
             names = ()
         known = self._known.get((here, names))
@@ -160,7 +160,7 @@ class _Masking:
 
 
 def _step(text: str, at: int) -> tuple[_Step, int]:
-    """Return the step that begins at a place in *text*, and where it ends."""
+    """Return the step that begins at a position of *text*, and its end."""
     deep = text.startswith("..", at)
     begin = at + 2 if deep else at
     if text.startswith("[", begin):

@@ -1,10 +1,10 @@
 """
-Paths of files, as texts: which of them are inside given folders.
+Paths of files as texts: whether one is inside given folders.
 
-Nothing is looked up. A path that two programs may read in two ways is not judged: one
-that is relative, holds ``.``, ``..``, an empty segment, a backslash, an escape, or a
-character that looks like one of these. Spaces around dots, and ``;`` with what follows
-it, do not count. A ``file:`` URL is judged as the path it means.
+The file system is not read. A path that two programs may read differently is in doubt:
+one that is relative or has ``.``, ``..``, an empty segment, a backslash, an escape, or
+a look-alike of these. Spaces around dots, and ``;`` with the text after it, do not
+count. A ``file:`` URL is judged as its path.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...errors import ConditionError
 from ..calls import JSON
 from .globs import dotted, plain_form
 
-#: Characters; what Linux takes.
+#: In characters; PATH_MAX of Linux.
 _MAX_LENGTH = 4096
 _MAX_ROOTS = 100
 _ESCAPE = re.compile(r"%(?:[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4})")
@@ -29,7 +29,7 @@ _SPECIAL = frozenset("./\\%")
 @dataclass(frozen=True, slots=True)
 class Roots:
     """
-    Folders, all of whose files are meant.
+    Folders, with all files inside them.
 
     Attributes:
         inside: Absolute paths, without a slash at the end.
@@ -40,19 +40,19 @@ class Roots:
     @classmethod
     def parse(cls, said: JSON, at: tuple[str, ...]) -> Roots:
         """
-        Return the folders of ``{ inside = [...] }``.
+        Parse ``{ inside = [...] }``.
 
         Raises:
-            ConditionError: It is no such table, or one of them is no absolute path.
+            ConditionError: It is not such a table, or a path is not absolute.
         """
         if not isinstance(said, dict) or said.keys() != {"inside"}:
             raise ConditionError(
-                at, "does not say where", fix='write { inside = ["/srv/data"] }'
+                at, "names no folders", fix='write { inside = ["/srv/data"] }'
             )
         listed, at = said["inside"], (*at, "inside")
         if not isinstance(listed, list) or not 0 < len(listed) <= _MAX_ROOTS:
             raise ConditionError(
-                at, "is no list of folders", fix='write it like: ["/srv/data"]'
+                at, "is not a list of folders", fix='write it like: ["/srv/data"]'
             )
         roots: list[str] = []
         for number, root in enumerate(listed, 1):
@@ -60,7 +60,7 @@ class Roots:
             if path is None or str(root).startswith(_FILE):
                 raise ConditionError(
                     (*at, str(number)),
-                    "is no absolute path in its shortest form",
+                    "is not a canonical absolute path",
                     fix="write it like: /srv/data",
                 )
             roots.append(path.rstrip("/"))
@@ -68,7 +68,7 @@ class Roots:
 
     def hold(self, text: str) -> bool | None:
         """
-        Return whether the path *text* is inside, or ``None`` if it is not judged.
+        Return whether the path *text* is inside a folder; ``None``: it is in doubt.
 
         >>> roots = Roots(("/srv/data",))
         >>> roots.hold("/srv/data/a.txt"), roots.hold("/srv/database")
@@ -84,13 +84,13 @@ class Roots:
 
 
 def plain_path(text: str) -> str | None:
-    """Return the absolute path that *text* means, if there can be no doubt of it."""
+    """Return the absolute path that *text* means, or ``None`` if it is in doubt."""
     if len(text) > _MAX_LENGTH:
         return None
     if text[: len(_FILE)].lower() == _FILE:
         path = _of_url(text[len(_FILE) :])
     else:
-        # A digit of an escape may look like one, too (U+FF12 is a 2).
+        # A digit of an escape may be a look-alike, too (U+FF12 is a 2).
         path = None if _ESCAPE.search(plain_form(text)) else text
     if path is None or not path.startswith("/") or not path.isprintable():
         return None
@@ -100,7 +100,7 @@ def plain_path(text: str) -> str | None:
 
 
 def _of_url(rest: str) -> str | None:
-    """Return the path of a ``file:`` URL, by RFC 8089, its escapes read once."""
+    """Return the path of a ``file:`` URL (RFC 8089), with escapes decoded once."""
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
         if host.lower() not in {"", "localhost"}:
@@ -112,12 +112,12 @@ def _of_url(rest: str) -> str | None:
         path = unquote(rest, errors="strict")
     except UnicodeDecodeError:
         return None
-    # What is left over is no escape, or one that another program reads once more.
+    # A remaining one is no escape, or one that another program decodes again.
     return None if "%" in path else path
 
 
 def _clear(text: str) -> bool:
-    """Return whether no character may become a special one (U+FF0F is a slash)."""
+    """Return whether no character folds to a special one (U+FF0F is a slash)."""
     return not any(
         _SPECIAL.intersection(plain_form(char)) for char in text if not char.isascii()
     )

@@ -1,8 +1,8 @@
 """
-Secrets never leave the host: every form of each is replaced before anyone sees it.
+Redaction: every form of each secret is replaced before a value leaves the host.
 
-A secret is known in plain, JSON-escaped, URL-encoded, hex and base64 form. Shorter
-than eight bytes it would be found everywhere, so it is not looked for.
+A secret is replaced in plain, JSON-escaped, URL-encoded, hex and base64 form. Secrets
+shorter than eight bytes are not replaced, since they would match almost anywhere.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ MASK = "[redacted]"
 MIN_LENGTH = 8
 
 _LINE = 24
-#: Those that are let go of are still looked for as long as they are so few.
+#: At most this many released secrets are still replaced.
 _LATE = 8
 _ROUNDS = 3
-# Of more rounds than that. Without a bound, many of them would take for ever.
+# Of more decoding rounds than that. Without a bound, a text could take for ever.
 _SLASHES = r"\\{1,8}"
 _SHORT = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 _SHORTENED = {char: letter for letter, char in _SHORT.items()}
@@ -51,14 +51,14 @@ class Redactor:
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Replace these from now on as well. What was one once stays one."""
+        """Replace these secrets from now on. A secret is never removed."""
         forms = _all_forms(secrets)
         if not forms <= self._forms:
             self._forms |= forms
             self._build()
 
     def hold(self, owner: str, secrets: Iterable[str]) -> None:
-        """Replace these as well, until *owner* names others: tokens come and go."""
+        """Replace these secrets as well, until *owner* holds others, such as tokens."""
         self._passing.pop(owner, None)
         if owner in self._late:
             self._late.remove(owner)
@@ -67,7 +67,7 @@ class Redactor:
         self._build()
 
     def let_go(self, owner: str) -> None:
-        """Forget what was held for *owner*, once some others were let go of later."""
+        """Release the secrets of *owner*; they are dropped after later releases."""
         if owner in self._passing:
             self._late.append(owner)
         if len(self._late) > _LATE:
@@ -79,30 +79,30 @@ class Redactor:
         self._find = _Finder(forms) if forms else None
 
     def as_now(self) -> Callable[[JSON], JSON]:
-        """Return what does as `value`, for ever with the secrets of this moment."""
+        """Return a function like `value` with the secrets of this moment."""
         find = self._find
         return lambda value: _walk(value, find) if find else value
 
     def text(self, text: str) -> str:
-        """Return *text* without a secret."""
+        """Return *text* with secrets replaced."""
         return self._find(text) if self._find else text
 
     def value(self, value: _T) -> _T:
-        """Return *value* without a secret in any key, text or number of it."""
+        """Return *value* with secrets replaced in every key, text and number."""
         return cast("_T", _walk(value, self._find)) if self._find else value
 
 
 def same_but_masked(redacted: str, plain: str, *, cut: bool = False) -> bool:
     """
-    Return whether *plain* can be what was recorded as *redacted*.
+    Return whether *plain* may have been recorded as *redacted*.
 
     Args:
-        redacted: A text with masks in the place of secrets that are not known now.
+        redacted: A text with masks in place of secrets that are not known now.
 
-        plain: The same without, or another one.
+        plain: The text to compare.
 
-        cut: *redacted* was cut after its secrets were taken out, so that only what
-            stands before the first of them is known.
+        cut: *redacted* was cut after redaction, so that only the text before its first
+            mask is certain.
 
     >>> same_but_masked("key [redacted], sent", "key hunter2hunter2, sent")
     True
@@ -139,11 +139,11 @@ def _without_half_a_mask(text: str) -> str:
 
 class _Finder:
     r"""
-    Replaces what is found in a text: as it stands, or with some of it escaped.
+    Replaces secrets in a text, in plain or with some characters escaped.
 
-    Who escapes differs in what: one leaves ``~`` alone, the next writes ``\u003c``.
-    So a text with escapes is looked at without them too; only if that finds more, the
-    slow pattern looks for every character in every spelling.
+    Programs escape different characters: some keep ``~``, others write ``\u003c``. So a
+    text with escapes is searched without them too; only if that finds more, the slow
+    pattern matches every character in every escaped form.
     """
 
     def __init__(self, forms: Iterable[str]) -> None:
@@ -157,11 +157,11 @@ class _Finder:
         for plain in _unescaped(text):
             if found := self._in(plain):
                 text = _without(text, found, _spellings)
-        # What cannot be cut out is left out whole.
+        # What cannot be cut out is omitted as a whole.
         return MASK if any(map(self._in, _unescaped(text))) else text
 
     def _in(self, text: str) -> list[str]:
-        # A search for each is five times as fast as one pattern of all.
+        # A search for each is five times as fast as one pattern for all.
         lower = text.lower()
         return [form for form, low in self._forms if low in lower or form in text]
 
@@ -175,7 +175,7 @@ def _without(text: str, forms: Iterable[str], pattern_of: Callable[[str], str]) 
 
 
 def _unescaped(text: str) -> Iterator[str]:
-    """Yield *text* with less and less escaped, if anything is."""
+    """Yield *text* with its escapes decoded, round after round."""
     for _ in range(_ROUNDS):
         before = text
         if "%" in text:
@@ -196,7 +196,7 @@ def _character(found: re.Match[str]) -> str:
 
 
 def _spellings(form: str) -> str:
-    """Return a pattern of *form* with any of its characters escaped."""
+    """Return a pattern of *form* in which any character may be escaped."""
     return "".join(f"(?:{'|'.join(dict.fromkeys(_spelt(char)))})" for char in form)
 
 
@@ -212,7 +212,7 @@ def _spelt(char: str) -> Iterator[str]:
 
 
 def _lines(secret: str) -> Iterator[str]:
-    """Yield the lines of a key that takes several: a server may print one of them."""
+    """Yield the lines of a multi-line key: a server may print a single one."""
     lines = secret.split("\n")
     if len(lines) > 1:
         for line in map(str.strip, lines):
@@ -238,13 +238,13 @@ def _forms(secret: str) -> Iterator[str]:
     for ascii_only in (True, False):
         escaped = json.dumps(secret, ensure_ascii=ascii_only)[1:-1]
         yield from (escaped, escaped.replace("/", "\\/"))
-    for safe in ("", "/", "!'()*"):  # the last: what encodeURIComponent leaves alone
+    for safe in ("", "/", "!'()*"):  # the last: encodeURIComponent keeps these
         yield quote(secret, safe=safe)
     yield quote_plus(secret)
-    yield quote_plus(secret, safe="*").replace("~", "%7E")  # what forms of HTML do
+    yield quote_plus(secret, safe="*").replace("~", "%7E")  # as HTML forms do
     yield raw.hex()
-    # Inside a longer text, a secret starts at one of three places of a base64
-    # group; the characters it shares with its neighbours are left out.
+    # Inside a longer text, a secret starts at one of three offsets of a base64
+    # group; the characters that it shares with its neighbours are omitted.
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         yield encode(raw).decode()
         for skip in range(3):
@@ -252,3 +252,24 @@ def _forms(secret: str) -> Iterator[str]:
             first = -(-skip * 8 // 6)
             last = (skip + len(raw)) * 8 // 6
             yield body[first:last]
+
+
+_LONGEST = 4096
+
+
+def plain(text: str, redact: Redactor, longest: int = _LONGEST) -> str:
+    r"""
+    Return *text* on one line: redacted, cut, with control characters escaped.
+
+    >>> print(plain("a\x1b[31m\nb", Redactor()))
+    a\x1b[31m\nb
+    """
+    shown = redact.text(text)
+    if len(shown) > longest:
+        shown = shown[:longest] + "..."
+    if shown.isprintable():
+        return shown
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode()
+        for char in shown
+    )

@@ -1,4 +1,4 @@
-"""Values as TOML writes them: nothing that is written here can end its line."""
+"""Values formatted as TOML, each on one line whatever it contains."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 def key_text(name: str) -> str:
     """
-    Return a key.
+    Format a key.
 
     >>> key_text("a-b"), key_text("a.b")
     ('a-b', '"a.b"')
@@ -21,12 +21,12 @@ def key_text(name: str) -> str:
 
 def quoted(text: str) -> str:
     r"""
-    Return a text in quotes, which a terminal can show.
+    Format a text as a quoted string that is safe to print on a terminal.
 
     >>> quoted("höhe \x9b31m")
     '"höhe \\U0000009b31m"'
     """
-    # A basic string of TOML is one of JSON, but for DEL and halves of characters.
+    # A basic string of TOML is one of JSON, except for DEL and surrogates.
     return "".join(map(_shown, json.dumps(text, ensure_ascii=False)))
 
 
@@ -36,7 +36,7 @@ def _shown(character: str) -> str:
 
 def value_text(value: object) -> str:
     """
-    Return a value in one line.
+    Format a value on one line.
 
     >>> value_text({"env": {"A": "1"}, "args": ["-m", "x"], "n": 3, "on": True})
     '{ env = { A = "1" }, args = ["-m", "x"], n = 3, on = true }'
@@ -53,5 +53,5 @@ def value_text(value: object) -> str:
 
 
 def comment(text: str) -> str:
-    """Return a comment, whatever the text."""
+    """Format any text as a comment."""
     return "# " + "".join(map(_shown, text))

@@ -1,12 +1,11 @@
 """
-Addresses of the web, as texts: which of them are meant.
+URLs as texts: whether one matches a rule, and the origin of one.
 
-Nothing is looked up: what a public name resolves to is for the tool to see to. An
-address that two programs may read in two ways is not judged: one with a user name, a
-backslash, a character that is not printable ASCII, a number in an odd notation for a
-host, or dots in its path that lead upwards. Nor is a path with parameters (``/a;x/b``)
-that the rule does not write: some servers drop them. A host that is not public has to
-be listed.
+No name is resolved: the tool has to check what a public name resolves to. A URL that
+two programs may read differently is in doubt: one with a user name, a backslash, a
+character that is not printable ASCII, a host that is a number in an unusual notation,
+or dot segments in its path. So is a path with parameters (``/a;x/b``) that the rule
+does not contain: some servers drop them. A host that is not public has to be listed.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from ...errors import ConditionError, UsageError
 from ..calls import JSON
@@ -35,14 +35,14 @@ _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?
 _NAME = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z0-9-]{1,63}")
 _HOST_GLOB = re.compile(r"[a-z0-9_.*-]+|[0-9a-f:.]+")
 _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
-#: Nothing that has to be escaped: two readers may see two paths.
+#: Escapes of characters that need none: two readers may see two paths.
 _IDLE = re.compile(r"//|%(?:[46][1-9a-f]|[57][0-9a]|3[0-9]|2d|2e|5f|7e)", re.IGNORECASE)
 _LEADS_AWAY = re.compile(
     r"/(?:%20)*(?:\.|%2e){1,2}(?:%20)*(?:[;/]|%3b|$)|%(?:2f|5c|25|0|1|7f|u)",
     re.IGNORECASE,
 )
 _PARAMETER = re.compile(";|%3b", re.IGNORECASE)
-#: Names that lead to the machine or its network, in any resolver.
+#: Names that lead to the machine or its network with any resolver.
 _LOCAL = ("localhost", "local", "internal", "home.arpa", "lan", "localdomain")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
@@ -57,18 +57,18 @@ class _Parts(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Addresses:
     """
-    Addresses that are meant.
+    A set of URLs.
 
     Attributes:
         schemes: ``https`` alone, unless others are listed; of a deny rule, all.
 
-        hosts: Globs by label, or ``None`` for each that is public.
+        hosts: Globs by label; ``None``: every public host.
 
-        literal: Those of the hosts without a star: they may be private.
+        literal: The hosts without a star. They may be private.
 
-        ports: ``None`` for the usual one of the scheme; of a deny rule, for all.
+        ports: ``None``: the default port of the scheme; of a deny rule, all ports.
 
-        paths: Globs, or ``None`` for any.
+        paths: Globs; ``None``: every path.
     """
 
     schemes: frozenset[str]
@@ -81,23 +81,23 @@ class Addresses:
     @classmethod
     def parse(cls, said: JSON, at: tuple[str, ...], *, deny: bool = False) -> Addresses:
         """
-        Return the addresses of ``{ scheme, host, port, path }``, each one or a list.
+        Parse ``{ scheme, host, port, path }``, each one value or a list.
 
         Args:
-            said: What is written.
+            said: The table.
 
-            at: Where.
+            at: Its place, for messages.
 
-            deny: It is about what is forbidden: what is left out means all there is.
+            deny: It belongs to a deny rule: a missing key means all values.
 
         Raises:
-            ConditionError: It is no such table, or one of them cannot be.
+            ConditionError: It is not such a table, or a value is invalid.
         """
         known = {"scheme", "host", "port", "path"}
         if not isinstance(said, dict) or said.keys() - known:
             raise ConditionError(
                 at,
-                "is no table of parts of an address",
+                "is not a table of parts of a URL",
                 fix='write { host = ["example.com"] }; known: scheme, host, port, path',
             )
         schemes = _texts(said, "scheme", at) or (_PORTS if deny else ["https"])
@@ -125,7 +125,7 @@ class Addresses:
 
     def hold(self, text: str) -> bool | None:
         """
-        Return whether *text* is such an address, or ``None`` if it is not judged.
+        Return whether *text* is a URL of the set; ``None``: it is in doubt.
 
         >>> wanted = Addresses.parse({"host": "*.example.com"}, ())
         >>> wanted.hold("https://api.example.com/v1"), wanted.hold("https://a.test/")
@@ -187,7 +187,7 @@ def _parts(text: str) -> _Parts | None:
 
 
 def _host(written: str) -> str | None:
-    """Return a host in its shortest form, or ``None`` if it is in doubt."""
+    """Return a host in its canonical form, or ``None`` if it is in doubt."""
     if written.startswith("["):
         try:
             address = ipaddress.IPv6Address(written[1:-1])
@@ -195,7 +195,7 @@ def _host(written: str) -> str | None:
             return None
         return _shortest(str(address))
     if _NUMERIC.fullmatch(written.rpartition(".")[2]):
-        # Every reader takes such a name for an IPv4 address, in some notation.
+        # Some reader parses such a name as an IPv4 address.
         try:
             return str(ipaddress.IPv4Address(written))
         except ValueError:
@@ -217,7 +217,7 @@ def _public(host: str) -> bool:
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        # Punycode may look like another name; a name without a dot is a local one.
+        # Punycode may look like another name; a name without a dot is local.
         labels = host.split(".")
         return (
             len(labels) > 1
@@ -232,7 +232,7 @@ def _public(host: str) -> bool:
 
 
 def _fits(pattern: tuple[tuple[str, ...], ...], labels: list[str]) -> bool:
-    """Return whether labels fit; ``**`` in front stands for one or more of them."""
+    """Return whether labels match; a leading ``**`` matches one or more of them."""
     if pattern[0] == ("", "", ""):
         pattern, labels = (
             pattern[1:],
@@ -277,7 +277,7 @@ def _texts(said: dict[str, JSON], key: str, at: tuple[str, ...]) -> list[str]:
     listed = _listed(said, key, at)
     texts = [item for item in listed if isinstance(item, str)]
     if len(texts) < len(listed):
-        raise ConditionError((*at, key), "is no text", fix="write it in quotes")
+        raise ConditionError((*at, key), "is not a text", fix="write it in quotes")
     return texts
 
 
@@ -291,3 +291,44 @@ def _glob(text: str, at: tuple[str, ...]) -> Glob:
             (*at, "path"), "does not begin with a slash", fix=f"/{text}"
         )
     return glob
+
+
+def origin(url: str) -> tuple[str, str | None, int | None]:
+    """
+    Return the origin of a URL: scheme, host and port. Credentials stay within it.
+
+    >>> origin("https://Host/a") == origin("https://host:443/b")
+    True
+    """
+    parts = urlsplit(url)
+    usual = {"http": 80, "https": 443}.get(parts.scheme)
+    return parts.scheme, parts.hostname, parts.port or usual
+
+
+def in_the_clear(url: str) -> bool:
+    """
+    Return whether a request to *url* would leave this machine unencrypted.
+
+    That is so for every URL but ``https`` and loopback ``http``.
+
+    >>> in_the_clear("https://a.example"), in_the_clear("http://127.0.0.1:8080/")
+    (False, False)
+    >>> in_the_clear("http://127.0.0.1.example"), in_the_clear("javascript:alert(1)")
+    (True, True)
+    """
+    where = urlsplit(url)
+    near = where.scheme == "http" and is_loopback(where.hostname or "")
+    return where.scheme != "https" and not near
+
+
+def is_loopback(host: str) -> bool:
+    """
+    Return whether *host* is this machine with any resolver.
+
+    >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,1 +1,1 @@
-"""What an operator and a tool server say about tools."""
+"""Tools: their servers, webhooks, schemas, variables and manifests."""

@@ -1,4 +1,4 @@
-"""The variables of a run: those it is given, resources of servers, and its prompt."""
+"""The context of a run: given variables, resources of servers, and the prompt."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from dataclasses import dataclass, field
 from ..calls import JSON
 from ..text.templates import Filled, fill
 
-#: What a prompt may name besides variables, which come first.
+#: Names that a prompt may use besides variables. Variables take precedence.
 BUILT_IN = ("run_id", "agent", "trigger")
 
-#: Keys that the host fills in itself.
+#: Keys of the context that the host sets.
 RESERVED = ("prompt", "resources")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerResource:
     """
-    One resource of a server, as it was read.
+    One resource of a server.
 
     Attributes:
-        server: Whose it is.
+        server: The name of the server.
 
-        key: What it is called in the context.
+        key: Its key in the context.
 
-        uri: As it is recorded: without the values of private variables.
+        uri: The recorded form, without the values of private variables.
 
-        value: JSON, a text, or what stands for bytes.
+        value: JSON, a text, or a placeholder of binary content.
 
-        flat: It is a variable of the run, and not one of its server.
+        flat: Its key is at the top of the context, not under its server.
 
-        sha256: Digest of what was read, in hex, or ``None``.
+        sha256: Digest of the content, in hex, or ``None``.
 
-        size: Bytes of that.
+        size: Size of the content in bytes.
 
-        blobs: Digest to what was read and is no text.
+        blobs: Digest to content, of binary content.
 
         error: Why there is no value, or ``None``.
     """
@@ -54,13 +54,13 @@ class ServerResource:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
     """
-    Variables with resources in them.
+    A context with resources.
 
     Attributes:
         record: For ``RunStarted.resources``: name of a server to a list of
             ``{key, uri, sha256, bytes}``, and ``error`` or ``replaced``.
 
-        blobs: Digest to bytes, of what the log keeps besides.
+        blobs: Digest to bytes, for the log.
     """
 
     context: dict[str, JSON]
@@ -72,14 +72,14 @@ def merged(
     context: Mapping[str, JSON], resources: Iterable[ServerResource], *, longest: int
 ) -> Merged:
     """
-    Return *context* with *resources* under the keys that they have there.
+    Return *context* with *resources* added.
 
     Args:
-        context: What the run is given.
+        context: The variables of the run.
 
-        resources: A later one takes the place of an earlier one of that key.
+        resources: A later one replaces an earlier one with the same key.
 
-        longest: Bytes of all. One that would be too much is left out.
+        longest: Most bytes of all resources. One that exceeds it is omitted.
     """
     found: dict[str, JSON] = dict(context)
     by_server: dict[str, dict[str, JSON]] = {}
@@ -123,15 +123,15 @@ def prompted(
     longest: int,
 ) -> Filled:
     """
-    Return the prompt of a run.
+    Return the prompt of a run, with its placeholders filled in.
 
     Args:
-        prompt: As it is configured.
+        prompt: The configured text.
 
-        context: Its variables.
+        context: The variables of the run.
 
-        built_in: What is named as in `BUILT_IN`, and no variable.
+        built_in: Values of the names in `BUILT_IN`.
 
-        longest: Characters of it.
+        longest: Most characters of the prompt.
     """
     return fill(prompt, {**built_in, **context}, longest=longest)

@@ -1,9 +1,9 @@
 """
-What an agent says about itself, in a custom section of its module.
+The manifest of an agent, in a custom section of its module.
 
-Nothing here is believed: a manifest grants nothing, and what it says of tools is a
-wish. It is bounded, and read as a value of a stranger's. A core module and a component
-are both rows of sections with the same heads, so one reader finds it in either.
+A manifest is untrusted: it grants nothing, and its tools are only requests. Its size
+and content are bounded. Core modules and components consist of sections with the same
+headers, so one reader finds it in both.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...errors import BadBytes
 from ..calls import JSON
 
 SECTION = "caxton:manifest"
-#: Bytes of JSON.
+#: Most bytes of the JSON.
 LIMIT = 64 * 1024
 KEYS = (
     "name",
@@ -28,7 +28,7 @@ KEYS = (
 
 _NAME = SECTION.encode()
 _HEADER = 8
-#: A module of 32 MiB could otherwise be 16 million sections.
+#: A module of 32 MiB could have 16 million sections.
 _MAX_SECTIONS = 10_000
 _MAX_TOOLS = 100
 _AGENT = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -39,12 +39,12 @@ _LONGEST = {"description": 4_000, "version": 64, "reason": 1_000}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """
-    A tool that an agent would like to have.
+    A tool that an agent requests.
 
     Attributes:
-        name: ``server/tool`` as grants have it, or the agent's own name for one.
+        name: ``server/tool`` as in grants, or the agent's own name of a tool.
 
-        reason: For whom is to decide, maybe empty.
+        reason: Why it needs the tool, for the operator; may be empty.
     """
 
     name: str
@@ -54,14 +54,14 @@ class Wanted:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """
-    What an agent says about itself.
+    The manifest of an agent. Nothing in it is trusted.
 
     Attributes:
-        input_schema: JSON Schema of what a run is started with, or ``None``.
+        input_schema: JSON Schema of the input of a run, or ``None``.
 
-        output_schema: JSON Schema of its result, or ``None``.
+        output_schema: JSON Schema of the result of a run, or ``None``.
 
-        tools: What it would like to call. Grants nothing.
+        tools: The tools that it requests.
     """
 
     name: str
@@ -74,13 +74,13 @@ class Manifest:
     @classmethod
     def of(cls, value: JSON) -> Manifest:
         """
-        Return the manifest that *value* is. Keys of later versions are passed over.
+        Parse a manifest. Unknown keys are ignored: later versions may add some.
 
         Args:
             value: Bounded in size and depth already.
 
         Raises:
-            BadBytes: A key is missing, or holds something else than it should.
+            BadBytes: A key is missing or invalid.
         """
         if not isinstance(value, dict):
             raise BadBytes("it is not a map")
@@ -105,7 +105,7 @@ class Manifest:
         )
 
     def to_payload(self) -> dict[str, JSON]:
-        """Return it as the JSON that the section holds, without what is absent."""
+        """Return the JSON of the section, without absent keys."""
         payload: dict[str, JSON] = {
             "name": self.name,
             "description": self.description,
@@ -124,7 +124,7 @@ class Manifest:
 
 def is_agent_name(name: str) -> bool:
     """
-    Return whether *name* may name an agent, its folder and its module.
+    Return whether *name* is a valid name of an agent, its folder and its module.
 
     >>> is_agent_name("no-tools"), is_agent_name("../up"), is_agent_name("")
     (True, False, False)
@@ -134,14 +134,14 @@ def is_agent_name(name: str) -> bool:
 
 def find(module: bytes) -> bytes | None:
     """
-    Return what the section of *module* holds, or ``None`` without one.
+    Return the content of the manifest section of *module*, or ``None``.
 
     Args:
-        module: A core module or a component, of any quality. Where it is cut off or
-            damaged, the search ends: that is for the gate to say.
+        module: A core module or a component. Where it is cut off or damaged, the search
+            ends: the gate reports such modules.
 
     Raises:
-        BadBytes: There is more than one, or one is larger than 64 KiB.
+        BadBytes: There are several, or one is larger than 64 KiB.
     """
     found: bytes | None = None
     at = _HEADER
@@ -163,7 +163,7 @@ def find(module: bytes) -> bytes | None:
 
 
 def section(content: bytes) -> bytes:
-    """Return the section that holds *content*, to be put at the end of a module."""
+    """Return a section with *content*, to append to a module."""
     body = bytes([len(_NAME)]) + _NAME + content
     size = bytearray()
     left = len(body)
@@ -174,7 +174,7 @@ def section(content: bytes) -> bytes:
 
 
 def _number(module: bytes, at: int) -> tuple[int, int]:
-    """Return the LEB128 number at *at*, and where it ends; past the end, none."""
+    """Return the LEB128 number at *at*, and its end."""
     value = 0
     for index in range(5):
         byte = module[at + index] if at + index < len(module) else 0

@@ -1,11 +1,11 @@
 """
-Which schemas of strangers are worth interpreting: those whose work has a bound.
+Bounds on untrusted JSON schemas: only those with bounded work are interpreted.
 
-A validator follows references, so a schema of 2 KB can ask for 2^40 steps, and one
-that refers to itself for as many as the value it is given has paths. Here references
-are followed once, in a count. What refers to itself, to another document, or grows
-too large is refused; for the rest, work is at most the size of the schema, written out,
-times that of the value.
+A validator follows references, so a schema of 2 KB can take 2^40 steps, and one that
+refers to itself as many as the value has paths. Here references are followed once, to
+count. A schema that refers to itself or to another document, or that is too large with
+its references expanded, is refused. For any other, the work is at most the size of the
+expanded schema times the size of the value.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _DRAFTS = (
     "https://json-schema.org/draft/2019-09/schema",
     "http://json-schema.org/draft-07/schema",
 )
-#: These change what a reference means, so that it cannot be followed by reading.
+#: Keywords that change the target of references.
 _REFUSED = frozenset({"$id", "$dynamicRef", "$recursiveRef", "$vocabulary"})
-#: At most so many levels and values, once every reference is written out.
+#: Most levels and values, with references expanded.
 _LEVELS = 100
 _VALUES = 10_000
-#: Regular expressions; to compile one takes up to 10 milliseconds.
+#: Most regular expressions; compiling one takes up to 10 ms.
 _PATTERNS = 100
 
-#: A value compared with a value of the schema: 0.1 microseconds. At most half a second.
+#: Comparing a value with a value of the schema takes 0.1 us: at most half a second.
 _STEPS = 5_000_000
-#: A character compared with a regular expression: at most 16 microseconds, as an error
-#: is found twice. At most two seconds.
+#: Comparing a character with a regular expression takes at most 16 us, since an error
+#: is found twice: at most two seconds.
 _CHARACTERS = 125_000
 
 
@@ -45,12 +45,12 @@ class _Size(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Mismatch:
     """
-    The first part of a value that its schema does not allow.
+    The first part of a value that does not match its schema.
 
     Attributes:
-        path: Where it is, as a JSON path: ``$.location``.
+        path: Its place as a JSON path: ``$.location``.
 
-        reason: What is wrong with it, without its value.
+        reason: Why it does not match, without its value.
     """
 
     path: str
@@ -63,14 +63,14 @@ class Mismatch:
 @dataclass(frozen=True, slots=True)
 class Schema:
     """
-    A schema whose work has a bound.
+    A schema with bounded work.
 
     Attributes:
-        document: What a validator may interpret.
+        document: The schema.
 
-        values: How many it has once every reference is written out.
+        values: The number of its values, with references expanded.
 
-        patterns: How many of them are regular expressions.
+        patterns: The number of its regular expressions.
     """
 
     document: dict[str, JSON] | bool
@@ -78,7 +78,7 @@ class Schema:
     patterns: int
 
     def bears(self, value: JSON) -> bool:
-        """Return whether comparing *value* with the schema is worth its time."""
+        """Return whether comparing *value* with the schema stays within the bounds."""
         values, characters = _weight(value)
         return (
             self.values * values <= _STEPS and self.patterns * characters <= _CHARACTERS
@@ -87,17 +87,17 @@ class Schema:
 
 def bounded(schema: dict[str, JSON] | bool) -> Schema:  # noqa: FBT001 -- true is one
     """
-    Return *schema* as one whose work has a bound.
+    Return *schema* as a schema with bounded work.
 
     Args:
-        schema: Bounded in size and depth already.
+        schema: Already bounded in size and depth.
 
     Raises:
-        BadBytes: Its work has none, or it is in a dialect that is not known here.
+        BadBytes: Its work is not bounded, or its dialect is unknown.
     """
     if isinstance(schema, bool):
         return Schema(schema, 1, 0)
-    # What the document calls itself means nothing where there is no other.
+    # The id of the only document has no effect.
     document = {key: value for key, value in schema.items() if key != "$id"}
     dialect = document.get("$schema", _DRAFTS[0])
     if not isinstance(dialect, str) or dialect.rstrip("#") not in _DRAFTS:
@@ -111,7 +111,7 @@ class _Count:
         self._known: dict[str, _Size | None] = {}
 
     def of(self, value: JSON, level: int) -> _Size:
-        """Return how large *value* is, with what it refers to."""
+        """Return the size of *value* with its references expanded."""
         if level > _LEVELS:
             raise BadBytes(f"it is deeper than {_LEVELS}, references followed")
         values, patterns = 1, 0
@@ -149,7 +149,7 @@ class _Count:
         return size
 
     def _target(self, reference: str) -> JSON:
-        """Return what a reference names, by RFC 6901."""
+        """Return the target of a reference (RFC 6901)."""
         shown = repr(reference[:100])
         start, *parts = reference.split("/")
         if start != "#" or "%" in reference:
@@ -167,7 +167,7 @@ class _Count:
 
 
 def _weight(value: JSON) -> tuple[int, int]:
-    """Return how many values there are in one, and how many characters."""
+    """Return the number of values in *value*, and the number of characters."""
     values, characters = 0, 0
     waiting = [value]
     while waiting:
@@ -188,7 +188,7 @@ _SAYS_TYPE = frozenset({"type", "enum", "const", "$ref"})
 
 def untyped(schema: JSON) -> tuple[str, ...]:
     """
-    Return the properties of a schema that take a value of any type.
+    Return the properties of a schema that accept a value of any type.
 
     >>> untyped({"properties": {"city": {"description": "Where"}}})
     ('city',)

@@ -1,19 +1,21 @@
-"""What the operator says about a tool server, as frozen values."""
+"""The configuration of a tool server, and the documents that describe one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..calls import JSON, REPEATABLE, Effect, OverLimit, Record, Reply, Retry
+from .contexts import ServerResource
 
-#: What a server gets that asks a person something.
+#: The answer to a server that asks a person something.
 Elicitation: TypeAlias = Literal["refuse", "defaults"]
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
 
-#: What becomes of a tool that is not the one that was accepted.
+#: Whether a tool with a definition that was not accepted is offered to new runs.
 OnToolChange: TypeAlias = Literal["refuse", "accept"]
 
 _MIB = 1024 * 1024
@@ -22,26 +24,25 @@ _MIB = 1024 * 1024
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOptions:
     """
-    The operator's word about one tool.
+    The configuration of one tool.
 
     Attributes:
-        expose_as: What agents call it, instead of ``mcp__<server>__<tool>``.
+        expose_as: Its exposed name, instead of ``mcp__<server>__<tool>``.
 
-        effect: What repeating a call may do.
+        effect: The effect class: what repeating a call may do.
 
-        key_argument: The argument that takes the idempotency key, whatever an agent
-            puts there, or ``None``.
+        key_argument: The argument in which the idempotency key is sent; it replaces
+            the value of the agent. ``None``: none.
 
-        description: Shown to agents instead of the server's own.
+        description: Replaces the description of the server.
 
-        input_schema: The same. The server is asked with whatever fits it.
+        input_schema: Replaces the schema of the server.
 
-        message_field: Dotted path into the structured content; what is found
-            there is the message.
+        message_field: Dotted path of the message in the structured content.
 
         message_template: The message, with ``{dotted.path}`` placeholders.
 
-        timeout: Seconds for each send of a call, instead of the server's.
+        timeout: Most seconds of one send, instead of the server's.
 
         record: What the log keeps of its answers.
 
@@ -49,14 +50,14 @@ class ToolOptions:
 
         cache: Seconds for which an answer may be given to the same call again.
 
-        retry: How often a call is sent, instead of what the server says.
+        retry: How often a call is sent, instead of the server's.
 
-        over_limit: What becomes of an answer that is too large.
+        over_limit: How an answer that is too large is handled.
 
-        slow_response_threshold: Seconds after which a call is told to be slow; 0 is
+        slow_response_threshold: Seconds after which a call is reported as slow; 0:
             never.
 
-        slow_response_message: What is told then; ``{tool}`` is the name of the tool.
+        slow_response_message: The text of that report; ``{tool}`` is the tool's name.
     """
 
     expose_as: str | None = None
@@ -82,7 +83,7 @@ class ToolOptions:
         return USUAL if effect in REPEATABLE else _ONCE
 
 
-#: How often a call that may be repeated is sent, where nobody says otherwise.
+#: The default for calls that may be repeated.
 USUAL = Retry(attempts=3)
 _ONCE = Retry()
 
@@ -90,14 +91,14 @@ _ONCE = Retry()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restart:
     """
-    What happens when a server dies.
+    How a server is restarted that died.
 
     Attributes:
-        max_restarts: How often in a row. A healthy while starts the count anew.
+        max_restarts: Most restarts in a row.
 
         backoff: Seconds before the second restart; doubled for each further one.
 
-        reset_after: Seconds that are a healthy while.
+        reset_after: Seconds of health after which the count starts again.
     """
 
     enabled: bool = True
@@ -109,12 +110,12 @@ class Restart:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerOptions:
     """
-    When a server that fails is asked no more for a while.
+    The circuit breaker of a server.
 
     Attributes:
-        failures: How often in a row it did not answer; 0: it is asked for ever.
+        failures: Calls without an answer in a row that open it; 0: it never opens.
 
-        pause: Seconds until one call is let through, to see.
+        pause: Seconds until one call is let through as a test.
     """
 
     failures: int = 5
@@ -123,12 +124,12 @@ class BreakerOptions:
 
 class Rate(NamedTuple):
     """
-    How often something may happen.
+    A rate: so many at once, refilled over a time.
 
     Attributes:
-        number: So often at once.
+        number: Most at once.
 
-        seconds: After these, as often again; bit by bit.
+        seconds: Seconds in which that number is refilled, evenly.
     """
 
     number: int
@@ -138,31 +139,30 @@ class Rate(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth:
     """
-    How a server's tokens are got: with the credentials of a client, or by a person.
+    How the tokens of a server are obtained.
 
     Attributes:
-        flow: ``credentials``, which are a client's own; or ``code``, for which
-            somebody logs in once.
+        flow: ``credentials``: with the client's own credentials; ``code``: a person
+            logs in once.
 
-        client_id: What the authorization server registered; with ``code``, ``""`` is
-            a client that is registered when somebody logs in.
+        client_id: The registered client; with ``code``, ``""``: a client is registered
+            at the login.
 
-        client_secret: Its secret; with ``code``, ``""`` is none.
+        client_secret: Its secret; with ``code``, ``""``: none.
 
-        client_metadata: The address of a document that describes the client, where
-            an authorization server takes one.
+        client_metadata: The URL of a document that describes the client, for
+            authorization servers that accept one.
 
         issuer: The authorization server that the credentials belong to, and the
-            only one they are sent to; with ``code``, ``""`` is the server's own word.
+            only one they are sent to; with ``code``, ``""``: the one the server names.
 
-        scope: What is asked for, instead of what the server names.
+        scope: The requested scope, instead of the one that the server names.
 
-        method: Where a request for a token has the credentials: in its header
-            or in its body.
+        method: Whether a token request has the credentials in its header or its body.
 
-        redirect_port: Where a login waits for the code; 0 is any that is free.
+        redirect_port: The port on which a login waits for the code; 0: a free one.
 
-        allow_private: The issuer may have an address that is not public.
+        allow_private: The issuer may have an address in a private network.
     """
 
     flow: Literal["credentials", "code"] = "credentials"
@@ -179,23 +179,23 @@ class OAuth:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
     """
-    Which resources of a server become variables of runs.
+    The resources of a server that become variables of runs.
 
     Attributes:
-        include: Patterns of addresses, with ``*``. Without any, all are read.
+        include: Patterns of URIs, with ``*``. Without any, all are read.
 
-        exclude: The same, of those that are not read.
+        exclude: Patterns of URIs that are not read.
 
-        merge: ``server``: under the name of the server. ``flat``: beside the
-            variables of the run, in the place of those with that name.
+        merge: ``server``: under the name of the server. ``flat``: at the top of the
+            context, where they replace variables of the same name.
 
-        max_count: How many are read.
+        max_count: Most resources.
 
-        max_bytes: Of all that is read.
+        max_bytes: Most bytes of all resources.
 
-        lenient: A placeholder without a value stays, and is asked for like that.
+        lenient: A placeholder without a value is kept in the requested URI.
 
-        required: Nothing runs without them.
+        required: No run starts without them.
     """
 
     include: tuple[str, ...] = ()
@@ -213,44 +213,42 @@ class ServerConfig:
     One tool server.
 
     Attributes:
-        command: Program and arguments, never read by a shell. Or else *url*.
+        command: Program and arguments, without a shell. Alternative to *url*.
 
-        env: What the process gets beside the few variables every one gets.
+        env: Environment of the process, besides the few variables that all get.
 
-        oauth: How its tokens are got, if it wants any.
+        oauth: How its tokens are obtained, if it requires any.
 
-        timeout: Seconds for each send of a call, and before that for its turn.
+        timeout: Most seconds of one send of a call; also of the wait for its turn.
 
-        connect_timeout: Seconds for a connection to its address, for servers that
-            have one.
+        connect_timeout: Most seconds for a connection to its URL.
 
-        start_timeout: Seconds the server may take until its tools are listed.
+        start_timeout: Most seconds until its tools are listed.
 
-        health: Seconds of rest after which it is asked whether it still answers; 0:
-            never.
+        health: Seconds without a message after which it is pinged; 0: never.
 
-        required: Nothing runs without it.
+        required: No run starts without it.
 
         eager: Start it with the host, not with the first call.
 
-        trust_annotations: Take the server's word for the effect of its tools.
+        trust_annotations: Accept the effects that the server declares for its tools.
 
-        max_result: Bytes of one answer.
+        max_result: Most bytes of one answer.
 
-        blobs_over: Binary parts of an answer that have more bytes are kept by digest,
-            apart from it; ``None``: none is.
+        blobs_over: Binary parts of an answer with more bytes are kept as blobs, by
+            digest; ``None``: none.
 
-        elicitation: ``defaults``: a form that it asks a person to fill is answered
-            with its own defaults, and not refused.
+        elicitation: ``defaults``: a form for a person is answered with its defaults;
+            ``refuse``: it is refused.
 
-        concurrency: Calls at a time.
+        concurrency: Most calls at a time.
 
-        rate: Calls in a time; more of them wait.
+        rate: Most calls in a time. Further calls wait.
 
         tools: Options by the server's own tool names.
 
-        retry: How often a call is sent; ``None``: three times, if its effect allows
-            it to be repeated, and else once.
+        retry: How often a call is sent; ``None``: three times if its effect allows
+            repeating it, else once.
 
         over_limit: As for a tool.
 
@@ -258,15 +256,14 @@ class ServerConfig:
 
         slow_response_message: As for a tool.
 
-        on_tool_change: Whether runs that begin later see a tool that has changed,
-            before a person accepts it.
+        on_tool_change: Whether later runs see a changed tool before a person accepts
+            it.
 
-        wire_log: The file that gets every message, ``-`` for standard error.
+        wire_log: The file that every message is written to; ``-``: standard error.
 
-        resources: What is read of it for each run, or ``None``.
+        resources: The resources that are read for each run, or ``None``.
 
-        resource_vars: Values for templates of addresses, which may name variables of
-            the run.
+        resource_vars: Values for URI templates. They may refer to variables of the run.
     """
 
     name: str
@@ -302,7 +299,7 @@ class ServerConfig:
     resource_vars: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     def options(self, tool: str) -> ToolOptions:
-        """Return what holds for a tool: its own options, or those of the server."""
+        """Return the options of a tool, with the defaults of its server."""
         said = self.tools.get(tool, _UNSAID)
         own: dict[str, Any] = {
             name: getattr(self, name) for name in _SHARED if getattr(said, name) is None
@@ -318,5 +315,59 @@ class ServerConfig:
 
 _UNSAID = ToolOptions()
 
-#: What a server says for all its tools, unless one says otherwise.
+#: Options of a server that are the defaults of its tools.
 _SHARED = ("retry", "over_limit", "slow_response_threshold", "slow_response_message")
+
+#: The problem and the fix where all servers are disabled.
+SERVERS_OFF = "[mcp] enabled = false turns every tool server off"
+SERVERS_ON = "remove enabled = false from [mcp]"
+
+
+def server_document(name: str, described: JSON) -> dict[str, JSON]:
+    """Return the ``caxton.server/v1`` document of a server, secrets masked."""
+    assert isinstance(described, dict)  # noqa: S101 -- a table
+    command = described.get("command")
+    words = [str(word) for word in command] if isinstance(command, list) else []
+    return {
+        "$type": "caxton.server/v1",
+        "name": name,
+        "transport": described["transport"],
+        "address": shlex.join(words) if words else described["url"],
+        "required": described["required"],
+        "origin": described["origin"],
+    }
+
+
+def server_test_document(
+    name: str,
+    facts: Mapping[str, JSON],
+    tools: list[str],
+    resources: Sequence[ServerResource],
+    problem: str | None = None,
+) -> dict[str, JSON]:
+    """
+    Return the ``caxton.server-test/v1`` document of a server.
+
+    Args:
+        name: The server.
+
+        facts: Its name, version and protocol.
+
+        tools: The names of its tools.
+
+        resources: The resources that a run would read.
+
+        problem: Why it does not answer, or ``None``.
+    """
+    return {
+        "$type": "caxton.server-test/v1",
+        "server": name,
+        "answers": problem is None,
+        "problem": problem,
+        **{key: facts.get(key) for key in ("name", "version", "protocol")},
+        "tools": [*tools],
+        "resources": [
+            {"key": one.key, "uri": one.uri, "bytes": one.size, "error": one.error}
+            for one in resources
+        ],
+    }

@@ -1,8 +1,8 @@
 """
-A plain HTTP tool: how a call of an agent becomes one request.
+Webhooks: plain HTTP tools, where a call becomes one request.
 
-An agent chooses values, never where they go: each fills one path segment or one
-query value of an address whose scheme and host the operator wrote.
+An agent chooses values only: each fills one path segment or one query value of a URL
+whose scheme and host are configured.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...errors import UsageError
 from ..calls import JSON, Effect, Record, Reply, Retry
 from .servers import ToolOptions
 
-#: What grants and events call the group of all webhooks. No server has this name.
+#: The server of all webhooks in grants and events. No server has this name.
 SERVER = "webhook"
 
 Body: TypeAlias = Literal["json", "none"]
@@ -32,27 +32,27 @@ class Webhook:
     One tool of the reserved server ``webhook``.
 
     Attributes:
-        url: Where it lives, with ``{param}`` placeholders in path and query.
+        url: Its URL, with ``{param}`` placeholders in path and query.
 
         params: JSON Schema of the parameters, as agents see it.
 
-        body: ``json``: what the address does not use is sent as an object.
+        body: ``json``: parameters that the URL does not use are sent as an object.
 
-        timeout: Seconds that a send of a call may take.
+        timeout: Most seconds of one send.
 
-        concurrency: Calls at a time; more of them wait, outside the timeout.
+        concurrency: Most calls at a time. Further calls wait, outside the timeout.
 
-        effect: What repeating a call may do.
+        effect: The effect class: what repeating a call may do.
 
-        expose_as: What agents call it, instead of ``mcp__webhook__<name>``.
+        expose_as: Its exposed name, instead of ``mcp__webhook__<name>``.
 
-        message_field: Dotted path into the answer's body.
+        message_field: Dotted path into the body of the response.
 
         message_template: The message, with ``{dotted.path}`` placeholders.
 
-        allow_private: Its host may have an address of a private network.
+        allow_private: Its host may have an address in a private network.
 
-        max_result: Bytes of one answer.
+        max_result: Most bytes of one answer.
 
         record: What the log keeps of its answers.
 
@@ -60,7 +60,7 @@ class Webhook:
 
         cache: Seconds for which an answer may be given to the same call again.
 
-        retry: How often a call is sent; ``None``: as often as one of a server.
+        retry: How often a call is sent; ``None``: as for a tool of a server.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Webhook:
 
     @property
     def options(self) -> ToolOptions:
-        """How its answers are read, as for a tool of a server."""
+        """The options of it as a tool of a server."""
         return ToolOptions(
             message_field=self.message_field,
             message_template=self.message_template,
@@ -99,7 +99,7 @@ class Webhook:
 
     def fill(self, params: Mapping[str, JSON]) -> tuple[str, dict[str, JSON]]:
         """
-        Return the address for *params*, and those that it does not use.
+        Return the URL for *params*, and the parameters that it does not use.
 
         >>> hook = Webhook(name="w", url="https://x.example/{city}?unit={unit}")
         >>> hook.fill({"city": "New York/..", "unit": "a&b=c", "days": 3})
@@ -124,10 +124,10 @@ class Webhook:
 
 def placeholders(url: str) -> list[str]:
     """
-    Return the parameters that *url* takes.
+    Return the names of the placeholders in *url*.
 
     Raises:
-        UsageError: One of them would change the host, or a brace is no placeholder.
+        UsageError: A placeholder could change the host, or a brace is unpaired.
     """
     _, _, rest = url.partition("://")
     if set("{}") & set(re.split("[/?]", rest, maxsplit=1)[0]):

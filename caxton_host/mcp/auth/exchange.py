@@ -1,18 +1,18 @@
 """
-Requests for metadata and tokens: where they may go, and what is taken of an answer.
+Requests for OAuth metadata and tokens, limited to two origins.
 
-To two origins only, that of the server, for its metadata, and that of the issuer, for
-metadata and tokens. So nothing that a server says can lead the host, or credentials,
-elsewhere.
+Metadata comes from the server and the issuer, tokens from the issuer alone, so nothing
+that a server says can send the host or its credentials elsewhere.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ...core.tools.url_origin import in_the_clear, origin
+from ...core.text.urls import in_the_clear, origin
 from ...errors import ToolError
 
 if TYPE_CHECKING:
@@ -21,13 +21,21 @@ if TYPE_CHECKING:
     from ...lib.http import Client
 
 
+#: Bytes of a challenge that are read.
+LONGEST: Final = 4096
+
+_LONGEST_SCOPE = 2048
+_LACKING = re.compile(r'\berror="?insufficient_scope\b')
+_SCOPE = re.compile(r'\bscope=(?:"([^"]*)"|([^\s,"]+))')
+_SCOPES = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*")
+
 #: Sends one request of a flow, and returns its answer.
 Send: TypeAlias = "Callable[[httpx2.Request], Awaitable[httpx2.Response]]"
 
-#: Requests that one flow may make: each piece of metadata has a few places.
+#: Requests that one flow may make: metadata is looked for in several places.
 STEPS: Final = 12
 
-#: What tells the SDK to say which server a token is for (RFC 8707).
+#: Makes the SDK name the server that a token is for (RFC 8707).
 SPEAKS: Final = {"mcp-protocol-version": "2025-06-18"}
 
 _LONGEST_ANSWER = 64 * 1024
@@ -36,19 +44,19 @@ _LONGEST_TOKEN = 8 * 1024
 
 class Exchange:
     """
-    Sends what a flow wants sent.
+    Sends the requests of a flow.
 
     Args:
-        server: The address of the server, which is the operator's word.
+        server: The configured address of the server.
 
-        issuer: Returns the address of who gives the tokens, as far as known.
+        issuer: Returns the address of the issuer, as far as known.
 
         allow_private: The issuer may have an address that is not public.
 
     Attributes:
         deadline: On the clock of the event loop.
 
-        refusal: The status of the last request that was no question, if it says no.
+        refusal: The status of the last POST, if it was not a success, else 0.
     """
 
     def __init__(
@@ -69,10 +77,10 @@ class Exchange:
 
     async def __call__(self, wanted: httpx2.Request) -> httpx2.Response:
         """
-        Send *wanted*, if it goes where it may.
+        Send *wanted*, if its address is allowed.
 
         Raises:
-            ToolError: It does not, or there is no answer.
+            ToolError: It is not, or there is no answer.
         """
         import httpx2  # noqa: PLC0415 -- loaded by whoever made the request
 
@@ -82,7 +90,9 @@ class Exchange:
             wanted.method != "GET" or not ours
         ):
             raise ToolError(
-                "protocol", "no", "it was to be got from a place not agreed on"
+                "protocol",
+                "no",
+                "the request would leave the origins of server and issuer",
             )
         if in_the_clear(url):
             raise ToolError("protocol", "no", "the address of its issuer is not https")
@@ -108,5 +118,37 @@ class Exchange:
 
 
 def presentable(token: str) -> bool:
-    """Return whether a header takes *token*."""
+    """Return whether *token* can be sent in a header."""
     return len(token) <= _LONGEST_TOKEN and token.isascii() and token.isprintable()
+
+
+def is_lacking(challenge: str) -> bool:
+    """
+    Return whether a valid token lacks scope.
+
+    >>> is_lacking('Bearer error="insufficient_scope"'), is_lacking("Bearer")
+    (True, False)
+    """
+    return _LACKING.search(challenge[:LONGEST]) is not None
+
+
+def scopes(challenge: str) -> str | None:
+    """
+    Return the scope that a server requires, or ``None``.
+
+    >>> scopes('Bearer error="insufficient_scope", scope="read write"')
+    'read write'
+    """
+    found = _SCOPE.search(challenge[:LONGEST])
+    said = (found[1] or found[2] or "") if found else ""
+    return said if is_scope(said) else None
+
+
+def is_scope(text: str) -> bool:
+    """
+    Return whether *text* is a valid scope.
+
+    >>> is_scope("read mail:write"), is_scope('"read'), is_scope("")
+    (True, False, False)
+    """
+    return len(text) <= _LONGEST_SCOPE and _SCOPES.fullmatch(text) is not None

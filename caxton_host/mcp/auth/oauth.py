@@ -1,8 +1,8 @@
 """
-Tokens for one server (OAuth 2.1): got with the credentials of a client, or by a login.
+Tokens for one server (OAuth 2.1), from client credentials or a login.
 
-The SDK knows the flows; they are driven by hand here, apart from any call, for it holds
-a lock over every request that it waits for. See `exchange` for where they may lead.
+The SDK implements the flows. They are driven by hand, apart from any call, because the
+SDK holds a lock during every request. `exchange` limits where the requests go.
 """
 
 from __future__ import annotations
@@ -15,24 +15,22 @@ from typing import TYPE_CHECKING
 from ...core.text.redact import Redactor
 from ...core.tools.servers import OAuth
 from ...errors import ToolError
-from .challenge import LONGEST, is_lacking, scopes
-from .exchange import Exchange, presentable
+from .exchange import LONGEST, Exchange, is_lacking, presentable, scopes
 from .tokens import TokenFile
 
 if TYPE_CHECKING:
     from mcp.shared.auth import OAuthToken
 
-    from .credentials import Provider
-    from .stored_provider import KeptProvider
+    from .providers import Provider, StoredProvider
 
 
-#: Seconds between two requests for a token: one that is refused stays refused.
+#: Seconds between two requests for a token, so that refusals are not repeated at once.
 _SOONEST = 1.0
 
-#: Tokens that are looked for in texts: a server may repeat one that it has replaced.
+#: Tokens that are redacted: a server may repeat one that was replaced.
 _REMEMBERED = 8
 
-_TURNED_AWAY = ToolError("transport", "no", "the server has turned it away")
+_TURNED_AWAY = ToolError("transport", "no", "the server rejected it")
 
 _BEARER = "Bearer "
 
@@ -42,11 +40,11 @@ class Access:
     The tokens of one server.
 
     Args:
-        owner: What its tokens are held under in *redact*.
+        owner: The key of its tokens in *redact*.
 
-        name: That of the server, for people.
+        name: The name of the server, for messages.
 
-        file: Where a login leaves tokens; the others are in memory alone.
+        file: The tokens of a login; other tokens are in memory only.
     """
 
     def __init__(  # noqa: PLR0913 -- whose tokens, and where they are
@@ -69,8 +67,8 @@ class Access:
         self._renewing = asyncio.Lock()
         self._name = name
         self._file = file
-        self._provider: Provider | KeptProvider | None = None
-        self._kept: KeptProvider | None = None
+        self._provider: Provider | StoredProvider | None = None
+        self._kept: StoredProvider | None = None
         self._secret = ""
         self._challenge: str | None = None
         self._not_before = 0.0
@@ -78,10 +76,10 @@ class Access:
 
     async def header(self, deadline: float) -> dict[str, str]:
         """
-        Return what a request says about who asks; nothing before it was asked for.
+        Return the authorization header, or nothing before the server requires one.
 
         Raises:
-            ToolError: The token has expired, and there is no other.
+            ToolError: The token has expired, and cannot be replaced.
         """
         if self._file is not None:
             await self._look(self._file)
@@ -96,17 +94,17 @@ class Access:
         self, challenge: str, used: Mapping[str, str], deadline: float
     ) -> None:
         """
-        Get another token than the *used* one, which the server has turned away.
+        Replace the *used* token, which the server rejected.
 
         Args:
-            challenge: What the server said with that.
+            challenge: The challenge of the server.
 
             used: See `header`.
 
             deadline: On the clock of the event loop.
 
         Raises:
-            ToolError: There is none: nothing was sent to the server.
+            ToolError: There is no other token; nothing was sent to the server.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -120,21 +118,21 @@ class Access:
                 self._challenge = challenge[:LONGEST]
                 await self._get(used, deadline)
         except TimeoutError:
-            self._problem = ToolError("timeout", "no", "none came in time")
+            self._problem = ToolError("timeout", "no", "none arrived in time")
             raise self._failed() from None
 
     @property
     def fix(self) -> str:
-        """What a person can do about it that there is no token, if anything."""
+        """The remedy for a missing token, or ``""``."""
         return self._problem.fix if self._token is None else ""
 
     async def lacking(
         self, challenge: str, used: Mapping[str, str]
     ) -> ToolError | None:
         """
-        Return what to say if the server wants a token that is good for more.
+        Return the error if the server requires more scope, or ``None``.
 
-        More is never asked for from here: it takes a person, each time.
+        More scope is never requested here: a person has to log in for it.
         """
         if self._file is None or not is_lacking(challenge):
             return None
@@ -144,12 +142,12 @@ class Access:
         scope = scopes(challenge)
         allowed = self._config.scope
         if scope is None or (allowed and not {*scope.split()} <= {*allowed.split()}):
-            why = "the server wants more than scope of oauth has"
-            return ToolError("transport", "no", f"{why}: {scope or 'it says not what'}")
+            why = "the server requires a scope that oauth does not allow"
+            return ToolError("transport", "no", f"{why}: {scope or 'it names none'}")
         if not await provider.want(scope):
-            why = "the server wants what the token is said to be good for"
+            why = "the server requires a scope that the token has"
             return ToolError("transport", "no", f"{why}: {scope}")
-        why = f"the server wants more scope, {scope}: somebody has to log in again"
+        why = f"the server requires more scope, {scope}: log in again"
         return ToolError("transport", "no", why, fix=login_fix(self._name))
 
     @property
@@ -197,12 +195,12 @@ class Access:
         return ToolError(it.kind, "no", why, fix=it.fix)
 
     def _make(self) -> Provider:
-        from .credentials import Provider  # noqa: PLC0415 -- a tenth of a second
+        from .providers import Provider  # noqa: PLC0415 -- a tenth of a second
 
         return Provider(self._config, self._url, self._learn)
 
-    async def _look(self, file: TokenFile) -> KeptProvider:
-        """Take what logins left since."""
+    async def _look(self, file: TokenFile) -> StoredProvider:
+        """Read the tokens that logins wrote since."""
         if self._kept is None:
             self._provider = self._kept = await asyncio.to_thread(self._keep, file)
         try:
@@ -212,11 +210,11 @@ class Access:
             raise self._failed() from None
         return self._kept
 
-    def _keep(self, file: TokenFile) -> KeptProvider:
-        from .stored_provider import KeptProvider  # noqa: PLC0415 -- a tenth of a second
+    def _keep(self, file: TokenFile) -> StoredProvider:
+        from .providers import StoredProvider  # noqa: PLC0415 -- a tenth of a second
 
         fix = login_fix(self._name)
-        return KeptProvider(self._config, self._url, file, self._learn, fix)
+        return StoredProvider(self._config, self._url, file, self._learn, fix)
 
     def _learn(self, tokens: OAuthToken, secret: str | None = None) -> None:
         found = [tokens.access_token, tokens.refresh_token or ""]
@@ -228,16 +226,16 @@ class Access:
 
 
 def login_fix(name: str) -> str:
-    """Return what to type for a login."""
+    """Return the command for a login."""
     return f"caxton server login {name}"
 
 
 def another() -> ToolError:
-    """Return what to say of a call that is not sent again with a better token."""
+    """Return the error of a call that is not repeated with the new token."""
     return ToolError(
         "transport",
         "no",
-        "the server wanted another token, and what is sent next has one",
+        "the server rejected the token; the next call has a new one",
     )
 
 

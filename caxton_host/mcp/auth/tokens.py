@@ -1,8 +1,8 @@
 """
-What a login leaves: the tokens of one server, in a file of the user's alone.
+The tokens of a login, in a file that only the user can read.
 
-It is bound to the address of the server, to what the operator says of the client, and
-to the issuer that gave the tokens, so it is used with no other. See decision 0017.
+The file is bound to the address of the server, to the configured client and to the
+issuer, and is used with no other. See decision 0017.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from ...lib.codec import canonical, sha256
 _LONGEST = 256 * 1024
 _POLL = 0.05
 
-#: What a file is and was: another one is read again.
+#: Inode, size and time of change: if they differ, the file is read again.
 _State: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
     """
-    What is known since somebody logged in.
+    The result of a login.
 
     Attributes:
-        resource: What the tokens are for, as the issuer was told.
+        resource: The server that the tokens are for (RFC 8707).
 
-        metadata: Where the issuer is asked, of what it says of itself.
+        metadata: The endpoints of the issuer.
 
-        client: What the issuer knows the client as, its secret too.
+        client: The client as registered, with its secret.
 
-        expires_at: In seconds since 1970; ``None``: it was not said.
+        expires_at: In seconds since 1970; ``None``: unknown.
 
-        scope: What the tokens are good for, as far as known.
+        scope: The scope of the tokens, as far as known.
 
-        wanted: What the server turned a token away for since, if anything.
+        wanted: The scope that the server has required since, or ``None``.
     """
 
     issuer: str
@@ -66,7 +66,7 @@ class TokenFile:
     The file of one server.
 
     Args:
-        folder: Of all servers; nobody but its owner may look into it.
+        folder: The folder of all token files; only its owner can read it.
     """
 
     def __init__(self, folder: Path, config: ServerConfig) -> None:
@@ -78,7 +78,7 @@ class TokenFile:
         self._lock = self._path.with_suffix(".lock")
 
     def state(self) -> _State | None:
-        """Return what another content would change, or ``None``: there is no file."""
+        """Return a value that changes with the file, or ``None`` without a file."""
         try:
             found = self._path.stat()
         except OSError:
@@ -87,10 +87,10 @@ class TokenFile:
 
     def read(self) -> Login | None:
         """
-        Return what the last login left, or ``None`` without one.
+        Return the last login, or ``None``.
 
         Raises:
-            ToolError: The file is not as it was written, or others may read it.
+            ToolError: The file is damaged, or other users can read it.
         """
         try:
             with self._path.open("rb") as file:
@@ -101,23 +101,23 @@ class TokenFile:
         except OSError:
             raise _unusable("cannot be read") from None
         if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
-            raise _unusable("are not the user's alone")
+            raise _unusable("can be read by others")
         try:
             return Login(**json.loads(data))
         except (ValueError, TypeError):
-            raise _unusable("are not as they were written") from None
+            raise _unusable("are damaged") from None
 
     def write(self, login: Login) -> None:
         """
-        Replace what there is, at once and for good, as whoever has the lock.
+        Replace the file, atomically and durably. The caller holds the lock.
 
         Raises:
-            ToolError: It cannot be kept.
+            ToolError: It cannot be written.
         """
         try:
             self._write(login)
         except OSError:
-            raise _unusable("cannot be kept") from None
+            raise _unusable("cannot be stored") from None
 
     def _write(self, login: Login) -> None:
         handle, draft = tempfile.mkstemp(dir=self._folder(), prefix=".draft-")
@@ -133,7 +133,7 @@ class TokenFile:
             raise
 
     async def remove(self) -> bool:
-        """Forget the login, and return whether there was one."""
+        """Remove the login, and return whether there was one."""
         async with self.locked():
             try:
                 self._path.unlink()
@@ -144,15 +144,15 @@ class TokenFile:
     @asynccontextmanager
     async def locked(self) -> AsyncGenerator[None]:
         """
-        Keep other hosts from replacing it: what tokens are refreshed with is good once.
+        Lock the file: a refresh token can be used once, by one host.
 
         Raises:
-            ToolError: Nothing can be kept there.
+            ToolError: The lock cannot be created.
         """
         try:
             handle = self._open_lock()
         except OSError:
-            raise _unusable("cannot be kept") from None
+            raise _unusable("cannot be stored") from None
         try:
             while not _taken(handle):  # noqa: ASYNC110 -- another process has it
                 await asyncio.sleep(_POLL)

@@ -1,16 +1,14 @@
 """
-Requests to one server over HTTP: what may be sent, and what is an answer at all.
+HTTP requests to one server, over a pool of connections.
 
-On httpcore2, which the SDK's own client (httpx2) stands on: it follows no redirect,
-unpacks nothing, keeps no cookie and reads no environment, because it cannot. No
-error text holds a header value, a query or a byte of an answer.
+On httpcore2, the base of the SDK's own client (httpx2): it has no redirects, no
+decompression, no cookies and no settings from the environment. `lib.http_rules` has the
+rules.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import ssl
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
@@ -21,21 +19,30 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import contextmanager
-from functools import cache
 from http import HTTPStatus
 from typing import Any, cast
 
 import httpcore2
 import httpx2
 
+from ...core.text.urls import origin
 from ...core.tools.servers import ServerConfig
 from ...errors import ServerUnavailable, ToolError
+from ...lib.http_rules import (
+    broken,
+    failure,
+    read_body,
+    redirected,
+    refuse_encoding,
+    status_text,
+    tls_context,
+)
 from ..auth.oauth import Access, another
 
-#: Below what servers allow an idle connection, which is 5 s at the least.
+#: Seconds that an idle connection is kept: servers close them after 5 s or more.
 _IDLE_SECONDS = 4.0
 
-#: What the rest of an answer may hold, for its connection to be used again.
+#: Bytes and seconds for the rest of an answer, if its connection is to be kept.
 _REST = 64 * 1024
 _REST_SECONDS = 1.0
 
@@ -53,16 +60,15 @@ _OURS = frozenset(
     }
 )
 
-# Both log addresses with their query, and header values, below this level (law 8).
-for _library in ("httpx2", "httpcore2"):
-    logging.getLogger(_library).setLevel(logging.WARNING)
+#: Statuses of requests that were not executed.
+_TURNED_AWAY = frozenset({401, 403, 407, 429})
 
 _Headers = list[tuple[bytes, bytes]]
 
 
 class Reply:
     """
-    An answer, of which nothing but the head was read.
+    An answer of which only the head has been read.
 
     Attributes:
         headers: By lower-case name.
@@ -98,31 +104,14 @@ class Reply:
         Raises:
             ToolError: It is larger than allowed, or encoded.
         """
-        self.refuse_encoding()
-        size = self.headers.get("content-length", "0")
-        # An absurd number is left to the count.
-        if size.isdecimal() and int(size[:18]) > limit:
-            raise _too_large(limit)
-        body = bytearray()
-        while chunk := await self.chunk():
-            body += chunk
-            if len(body) > limit:
-                raise _too_large(limit)
-        return bytes(body)
+        return await read_body(self._chunks, self.headers, limit)
 
     def refuse_encoding(self) -> None:
-        """
-        Make sure that what is read is what was sent.
-
-        Raises:
-            ToolError: The body is encoded, which it was not to be.
-        """
-        encoding = self.headers.get("content-encoding", "identity")
-        if encoding.strip().lower() not in {"identity", ""}:
-            raise ToolError("protocol", "yes", "the answer is encoded, unasked")
+        """See `http_rules.refuse_encoding`."""
+        refuse_encoding(self.headers)
 
     async def rest(self) -> None:
-        """Read what is left, if it is little and comes soon, and close."""
+        """Read the rest, if it is short and comes soon, and close."""
         size = 0
         try:
             async with asyncio.timeout(_REST_SECONDS):
@@ -134,7 +123,7 @@ class Reply:
             await self.close()
 
     async def close(self) -> None:
-        """Take nothing more. If there is more, the connection ends."""
+        """Read no more. If the body has not ended, the connection is closed."""
         try:
             await self._chunks.aclose()
         finally:
@@ -145,10 +134,10 @@ class Posts:
     """
     Connections to one server, kept for the next request.
 
-    One is made within *connect* seconds, and *idle* of them are kept.
+    A connection is made within *connect* seconds, and *idle* of them are kept.
 
     Attributes:
-        host: Where they lead, for people.
+        host: The host, for messages.
     """
 
     def __init__(  # noqa: PLR0913 -- an address, and how it is reached
@@ -177,10 +166,10 @@ class Posts:
                 "accept-encoding": "identity",
             }
         )
-        # Makes connections, and keeps none: with each request it would probe the
-        # sockets of all that are idle, a third of a call's time with 64 at once.
+        # Makes connections, and keeps none: it would probe the sockets of all idle
+        # ones with each request, a third of a call's time with 64 at once.
         self._maker = httpcore2.AsyncConnectionPool(
-            ssl_context=_tls() if address.scheme == "https" else None,
+            ssl_context=tls_context() if address.scheme == "https" else None,
             proxy=_proxy(proxy) if proxy else None,
             keepalive_expiry=_IDLE_SECONDS,
         )
@@ -201,9 +190,9 @@ class Posts:
         """
         Send one request, and return its answer whatever the status.
 
-        It goes to the address of the server, or to a *target* beside it. If the
-        server wants another token, one is got, and the request is sent *again*,
-        once: unless it is a call, whose second send is for the log to hold.
+        It goes to the address of the server, or to a *target* on the same origin. If
+        the server rejects the token, a new one is requested, and the request is sent
+        *again*, once; a call is not, because the log has to record its second send.
 
         Raises:
             ToolError: It cannot be sent, or there is no answer.
@@ -248,7 +237,7 @@ class Posts:
             target or self._target,
             headers=found,
             content=content,
-            # Earlier than the deadline, which does not tell that nothing was sent.
+            # Earlier than the deadline, so that the error shows that nothing was sent.
             extensions={"timeout": {"connect": min(self._connect, left * 0.9)}},
         )
         connection = await self._connection()
@@ -266,16 +255,16 @@ class Posts:
 
     def beside(self, reference: str) -> httpcore2.URL:
         """
-        Return what *reference* means at the address of the server.
+        Resolve *reference* against the address of the server.
 
         Raises:
-            ToolError: It is no address, or leads to another server.
+            ToolError: It is not valid, or on another origin.
         """
         try:
             found = self._address.join(reference)
         except (httpx2.InvalidURL, ValueError):
             found = None
-        if found is None or _origin(found) != _origin(self._address):
+        if found is None or _place(found) != _place(self._address):
             raise ToolError(
                 "protocol", "no", f"{self.host} names an address that is not its own"
             )
@@ -305,7 +294,7 @@ class Posts:
             await self._trim()
 
     async def _trim(self) -> None:
-        """Close the connection that was idle for the longest time, if it is due."""
+        """Close the oldest idle connection, if it expired or there are too many."""
         if self._idle and (len(self._idle) > self._most or self._idle[0].has_expired()):
             await self._idle.popleft().aclose()
 
@@ -315,27 +304,22 @@ class Posts:
 
     @contextmanager
     def failures(self) -> Generator[None]:
-        """Make a `ToolError` of what goes wrong below."""
+        """Turn errors of the library into `ToolError`."""
         try:
             yield
-        except (httpcore2.ConnectError, httpcore2.ProxyError):
-            raise UnreachableError(
-                "transport", "no", f"cannot connect to {self.host}"
-            ) from None
-        except httpcore2.ConnectTimeout:
-            raise ToolError(
-                "timeout", "no", f"cannot connect to {self.host} in time"
-            ) from None
-        except httpcore2.LocalProtocolError:
-            raise ToolError("protocol", "no", "the request cannot be sent") from None
         except httpcore2.RemoteProtocolError as exc:
+            # The server may have closed an idle connection while the request was sent.
             if "closed connection" in str(exc) or "disconnected" in str(exc):
-                raise _broke(self.host) from None
-            raise ToolError(
-                "protocol", "unknown", f"{self.host} does not speak HTTP as it must"
-            ) from None
-        except (httpcore2.NetworkError, httpcore2.TimeoutException, OSError):
-            raise _broke(self.host) from None
+                raise broken(self.host, "unknown") from None
+            raise failure(exc, self.host, "unknown") from None
+        except (
+            httpcore2.LocalProtocolError,
+            httpcore2.NetworkError,
+            httpcore2.ProxyError,
+            httpcore2.TimeoutException,
+            OSError,
+        ) as exc:
+            raise failure(exc, self.host, "unknown") from None
 
     async def close(self) -> None:
         """Close every connection."""
@@ -350,7 +334,7 @@ async def opened(
     config: ServerConfig, url: str, proxy: str | None, access: Access | None
 ) -> Posts:
     """
-    Return the way to a server. Nothing is sent yet.
+    Return the connections to a server. Nothing is sent yet.
 
     Raises:
         ServerUnavailable: Its address or a header cannot be used.
@@ -365,15 +349,11 @@ async def opened(
             connect=config.connect_timeout,
             access=access,
         )
-    except ValueError:  # What it says quotes the header.
+    except ValueError:  # Its text quotes the header.
         raise ServerUnavailable(
             "its address or a header cannot be sent",
             fix=f"check url and headers of [servers.{config.name}]",
         ) from None
-
-
-class UnreachableError(ToolError):
-    """There is nobody at the address of the server."""
 
 
 def _target(address: httpx2.URL) -> httpcore2.URL:
@@ -385,30 +365,20 @@ def _target(address: httpx2.URL) -> httpcore2.URL:
     )
 
 
-def _origin(address: httpx2.URL) -> tuple[str, bytes, bytes, int | None]:
-    usual = {"http": 80, "https": 443}.get(address.scheme)
-    return (
-        address.scheme,
-        address.userinfo,
-        address.raw_host,
-        address.port or usual,
+def _place(address: httpx2.URL) -> tuple[object, bytes]:
+    return origin(str(address)), address.userinfo
+
+
+def status_error(status: int) -> ToolError:
+    """Return the error for a status that is not a success."""
+    said = status_text(status)
+    if status in _TURNED_AWAY:
+        return ToolError("transport", "no", f"the server answered {said}")
+    return redirected(status) or ToolError(
+        "protocol",
+        "unknown" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "yes",
+        f"the server answered {said}",
     )
-
-
-def _broke(host: str) -> ToolError:
-    return ToolError("transport", "unknown", f"the connection to {host} broke")
-
-
-def _too_large(limit: int) -> ToolError:
-    return ToolError("too_large", "yes", f"the answer has over {limit} bytes")
-
-
-def status_text(status: int) -> str:
-    """Return a status in words of our own, never the server's."""
-    try:
-        return f"{status} ({HTTPStatus(status).phrase})"
-    except ValueError:
-        return str(status)
 
 
 def _encoded(headers: Mapping[str, str]) -> _Headers:
@@ -428,13 +398,5 @@ def _proxy(address: str) -> httpcore2.Proxy:
             target=b"/",
         ),
         auth=found.raw_auth,
-        ssl_context=_tls() if where.scheme == "https" else None,
+        ssl_context=tls_context() if where.scheme == "https" else None,
     )
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    # 25 ms to build, so once. The system's store adds an operator's own authority.
-    context = httpx2.create_ssl_context(trust_env=False)
-    context.load_default_certs()
-    return context

@@ -1,10 +1,10 @@
 """
-JSON-RPC over a stream of lines: who answers what, and which line is none.
+JSON-RPC over a stream of lines: match answers to requests, and check every line.
 
-Stands in for the SDK's own dispatcher below its session (the SDK's `Dispatcher`
-protocol), because that one gets to see only what was parsed: a line that is not a
-message leaves its caller waiting for the deadline. Here every byte is judged as it
-arrives. No I/O: bytes come in by `Peer.feed` and leave by the function it is given.
+Takes the place of the SDK's own dispatcher below its session (the SDK's `Dispatcher`
+protocol), because that one sees only what was parsed: a line that is not a message
+leaves its caller waiting for the deadline. No I/O: bytes come in by `Peer.feed`, and
+leave by the function it is given.
 """
 
 from __future__ import annotations
@@ -15,64 +15,39 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from anyio import TASK_STATUS_IGNORED
-
 from ...core.calls import JSON
-from ...core.tools.servers import Elicitation
 from ...errors import BadBytes, FailureKind, ToolError
 from ...lib.codec import load_json
-from .elicitation import answered
-from .lines import Lines, Overlong
-from .reports import Heard, progress_of, tokened
-from .timers import Alarms
-from .wire import Answer, Strays, Tap
+from .frames import Lines, Overlong
+from .messages import Answer, Heard, Refusal, cancelled, encode, notification, reply_to
+from .timing import Alarms
+from .wire import Wire
 
 if TYPE_CHECKING:
-    from anyio.abc import TaskStatus
-    from mcp.shared.dispatcher import (
-        CallOptions,
-        OnNotify,
-        OnNotifyIntercept,
-        OnRequest,
-    )
-    from mcp.shared.exceptions import MCPError
+    from mcp.shared.dispatcher import CallOptions
 
 
-#: Lines that are no message: before the handshake, and later while nothing waits.
+#: Invalid lines that are tolerated: before the handshake, and later while idle.
 _JUNK_AT_START = 50
 _JUNK_IN_IDLE = 1000
 
-#: Late answers to calls that were given up are no offence; so many are known.
+#: Requests that were given up whose late answers are recognized.
 _REMEMBERED = 1000
 
-METHOD_NOT_FOUND = -32601
 
-encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-
-
-class Peer:
+class Peer(Wire):
     """
-    The other end of a connection.
+    A server that speaks JSON-RPC in lines. See `Wire`.
 
     Attributes:
-        lost: Why nothing can be asked any more, or ``None``.
+        strict: The handshake is over: an invalid line ends the connection if a request
+            waits.
 
-        broken: The bytes have ended; why, follows.
+        unsolicited: Messages that answered nothing; the transport resets the count.
 
-        strict: The handshake is over: from now on a line that is no message ends
-            the connection if a request waits.
-
-        changes: How often the server said that its tools are others now.
-
-        unsolicited: Messages that answered nothing. Whoever feeds takes them off.
-
-        junk: Lines so far that were no message.
+        junk: Invalid lines so far.
 
         late: Answers so far to requests that had been given up.
-
-        tap: Is told every message.
-
-        strays: Answers so far that belong to no waiting call.
     """
 
     def __init__(
@@ -82,32 +57,26 @@ class Peer:
         limit: int,
         on_lost: Callable[[ToolError], None],
     ) -> None:
+        super().__init__()
         self._write = write
+        # Sends a request, on transports that send each one separately.
+        self._post: Callable[[int, bytes, float], None] | None = None
         self._limit = limit
         self._on_lost = on_lost
-        self._loop = asyncio.get_running_loop()
         self._alarms = Alarms()
-        self._last_id = 0
         self._pending: dict[int, asyncio.Future[Answer]] = {}
-        self._heard: dict[int, Heard] = {}
+        # The number of standing requests, which invalid lines do not fail.
         self._standing = 0
         self._given_up: dict[int, None] = {}
         self._lines = Lines(limit)
         self._writable = asyncio.Event()
         self._writable.set()
-        self._over = asyncio.Event()
-        self.lost: ToolError | None = None
-        self.broken = False
         self.strict = False
-        self.changes = 0
-        self.elicitation: Elicitation = "refuse"
         self.unsolicited = 0
         self.junk = 0
         self.late = 0
-        self.tap = Tap()
-        self.strays = Strays()
 
-    # -- asking ----------------------------------------------------------------
+    # -- requests --------------------------------------------------------------
 
     async def request(  # noqa: PLR0913 -- as the protocol has it
         self,
@@ -121,35 +90,24 @@ class Peer:
         standing: bool = False,
     ) -> Answer:
         """
-        Ask, and return the answer that comes before *deadline*.
+        Send a request, and return its answer. See `Wire.request`.
 
-        The deadline is on the clock of the event loop. If nobody waits any more
-        and the request is *cancellable*, the server is told. Junk is not taken for a
-        broken answer to one that is *standing*.
-
-        Raises:
-            ToolError: The connection ended, or the answer is none.
-
-            MCPError: The server refused.
+        An invalid line is not taken for a broken answer to a *standing* request.
         """
-        del headers  # A line has none.
+        del headers  # There are no headers in lines.
         if self.lost or self.broken:
             why = await self.ended()
             raise ToolError(why.kind, "no", str(why))
-        self._last_id = number = self._last_id + 1
-        message: dict[str, Any] = {"jsonrpc": "2.0", "id": number, "method": method}
-        if on_progress:
-            params = tokened(params, number)
-        if params is not None:
-            message["params"] = params
+        number, message = self._numbered(method, params, on_progress)
         line = _line_of(message)
         self.tap.sent(line)
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._pending[number] = future
-        if on_progress:
-            self._heard[number] = on_progress
         self._standing += standing
-        self._ask(number, line, deadline)
+        if self._post is None:
+            self._write(line)
+        else:
+            self._post(number, line, deadline)
         alarm = self._alarms.at(deadline, partial(self._expire, number))
         try:
             return await future
@@ -162,24 +120,16 @@ class Peer:
                 if cancellable:
                     self._cancel(number)
 
-    def _ask(self, number: int, line: bytes, deadline: float) -> None:
-        del number, deadline  # For ways on which each request goes by itself.
-        self._write(line)
-
     @property
     def _awaiting(self) -> bool:
         return len(self._pending) > self._standing
-
-    async def overhear(self) -> bool:
-        """Return at once: whatever is said is heard."""
-        return False
 
     def _expire(self, number: int) -> None:
         why = "the server did not answer in time"
         self._spoil(number, ToolError("timeout", "unknown", why))
 
     def _spoil(self, number: int, error: ToolError) -> None:
-        # Stays pending: the caller, once it wakes, takes it off and tells the server.
+        # Stays pending: the caller removes it when it wakes, and cancels the request.
         future = self._pending.get(number)
         if future is not None and not future.done():
             future.set_exception(error)
@@ -191,14 +141,7 @@ class Peer:
 
     def _cancel(self, number: int) -> None:
         if self.lost is None and self._writable.is_set():
-            params = {"requestId": number, "reason": "nobody waits for it any more"}
-            self._send(
-                {
-                    "jsonrpc": "2.0",
-                    "method": "notifications/cancelled",
-                    "params": params,
-                }
-            )
+            self._send(cancelled(number))
 
     def _send(self, message: Mapping[str, Any]) -> None:
         line = _line_of(message)
@@ -216,36 +159,22 @@ class Peer:
 
     def settled(self, protocol: str, *, legacy: bool) -> None:
         """Take note that the handshake is over."""
-        del protocol, legacy  # Every message says it, or none does.
+        del protocol, legacy  # Lines do not carry the protocol.
         self.strict = True
 
     def pause_writing(self) -> None:
-        """Take note that the server does not read."""
+        """Note that the server does not read."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """Take note that the server reads again."""
+        """Note that the server reads again."""
         self._writable.set()
 
-    # -- the SDK's side --------------------------------------------------------
-
-    async def send_raw_request(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None,
-        opts: CallOptions | None = None,
-    ) -> dict[str, Any]:
-        """Ask on behalf of the SDK's session, which others bound. See `request`."""
-        options: CallOptions = opts or {}
-        answer = await self.request(
-            method,
-            params,
-            # Not the ten seconds of the session: a server that takes longer to start
-            # still answers the newest handshake, and then refuses the old one.
-            self._loop.time() + 3600.0,
-            cancellable=options.get("cancel_on_abandon", True),
-        )
-        return answer.result
+    def _patience(self, options: CallOptions) -> float:
+        # Not the ten seconds of the session: a server that takes longer to start still
+        # answers the newest handshake, and then refuses the old one.
+        del options
+        return 3600.0
 
     async def notify(
         self,
@@ -253,28 +182,12 @@ class Peer:
         params: Mapping[str, Any] | None,
         opts: CallOptions | None = None,
     ) -> None:
-        """Tell, on behalf of the SDK's session."""
+        """Send a notification on behalf of the SDK's session."""
         del opts  # Meant for other transports.
-        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
-        if params is not None:
-            message["params"] = params
         if self.lost is None:
-            self._send(message)
+            self._send(notification(method, params))
 
-    async def run(
-        self,
-        on_request: OnRequest,
-        on_notify: OnNotify,
-        on_notify_intercept: OnNotifyIntercept | None = None,
-        *,
-        task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
-    ) -> None:
-        """Stay until the connection ends. Requests of the server are refused here."""
-        del on_request, on_notify, on_notify_intercept
-        task_status.started()
-        await self._over.wait()
-
-    # -- listening -------------------------------------------------------------
+    # -- input -----------------------------------------------------------------
 
     def feed(self, data: bytes) -> None:
         """Take bytes from the server."""
@@ -322,7 +235,7 @@ class Peer:
                 self._answered(message, len(raw))
 
     def _bad(self, raw: bytes, reason: str) -> None:
-        """Blame the call that the line answers; without one, the connection."""
+        """Fail the call that an invalid line answers, else count the line as junk."""
         try:
             message: JSON = json.loads(raw)
         except (ValueError, RecursionError):
@@ -349,7 +262,7 @@ class Peer:
         if isinstance(result, dict) and error is None:
             future.set_result(Answer(result, size))
         elif isinstance(error, dict) and result is None:
-            future.set_exception(refusal(error))
+            future.set_exception(Refusal(error))
         else:
             future.set_exception(
                 ToolError("protocol", "yes", "the answer is neither result nor error")
@@ -357,28 +270,13 @@ class Peer:
 
     def _unasked(self, message: dict[str, JSON]) -> None:
         self.unsolicited += 1
-        method = message["method"]
         if "id" not in message:
-            if method == "notifications/tools/list_changed":
-                self.changes += 1
-            elif told := progress_of(message):
-                number, params = told
-                if heard := self._heard.get(number):
-                    heard(params)
-            return
-        reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
-        if method == "ping":
-            reply["result"] = {}
-        elif said := answered(method, message.get("params"), self.elicitation):
-            reply["result"] = said
-        else:
-            # No sampling, no roots; and elicitation where the operator wants it.
-            reply["error"] = {"code": METHOD_NOT_FOUND, "message": "not supported"}
-        if self._writable.is_set():
-            self._send(reply)
+            self._notified(message)
+        elif self._writable.is_set():
+            self._send(reply_to(message, self.elicitation))
 
     def _unclaimed(self, number: JSON) -> None:
-        """Drop an answer that belongs to no waiting call: no call fails for it."""
+        """Drop an answer that belongs to no waiting call, without failing one."""
         self.unsolicited += 1
         if type(number) is int and number in self._given_up:
             del self._given_up[number]
@@ -403,13 +301,8 @@ class Peer:
             future.set_exception(error)
         return True
 
-    async def ended(self) -> ToolError:
-        """Wait until the connection ends, and return why."""
-        await self._over.wait()
-        return self.lost or ToolError("transport", "no", "")
-
     def lose(self, kind: FailureKind, why: str) -> None:
-        """End the connection: whoever waits gets a failure of that kind."""
+        """End the connection, and fail all waiting calls."""
         if self.lost is not None:
             return
         self.lost = ToolError(kind, "unknown", why)
@@ -422,7 +315,7 @@ class Peer:
 
 
 def _id_of(message: dict[str, JSON]) -> JSON:
-    """Return what a message answers. Some servers make a text of the number."""
+    """Return the id of a message. Some servers turn numbers into strings."""
     number = message.get("id")
     if isinstance(number, str) and number.isascii() and number.isdecimal():
         return int(number[:18])
@@ -431,15 +324,3 @@ def _id_of(message: dict[str, JSON]) -> JSON:
 
 def _line_of(message: Mapping[str, Any]) -> bytes:
     return encode(message).encode() + b"\n"
-
-
-def refusal(error: dict[str, JSON]) -> MCPError:
-    """Return what to raise for the error that a server answered with."""
-    from mcp.shared.exceptions import MCPError  # noqa: PLC0415 -- half a second
-
-    code, message = error.get("code"), error.get("message")
-    return MCPError(
-        code=code if type(code) is int else 0,
-        message=message if isinstance(message, str) else "",
-        data=error.get("data"),
-    )

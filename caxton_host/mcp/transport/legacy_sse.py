@@ -1,11 +1,10 @@
 """
 A server over the first transport of MCP on HTTP, of 2024, deprecated since 2025.
 
-One GET is a stream of events that never ends. Its first event names the address that
-requests are posted to; their answers come as events. So it is a connection of lines,
-and `jsonrpc.Peer` keeps the books: a POST that fails, fails its own call; the end of
-the stream ends them all. A lost stream is not asked for again from here: the next
-call makes a new one.
+One GET is a stream of events. Its first event names the address for requests, whose
+answers come as events. So it is a connection of lines, and `jsonrpc.Peer` matches
+answers to requests. A failed POST fails its own call; the end of the stream fails all.
+A lost stream is not resumed: the next call opens a new one.
 """
 
 from __future__ import annotations
@@ -18,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.tools.servers import ServerConfig
 from ...errors import ToolError
+from ...lib.http_rules import status_text
 from ..auth.oauth import Access
-from .http_transport import Posts, Reply, opened, status_text
-from .jsonrpc import Peer, encode
-from .lines import DISCARD
-from .sse import Event, Events
+from .frames import DISCARD, Event, Events
+from .http_transport import Posts, Reply, opened, status_error
+from .jsonrpc import Peer
+from .messages import encode, notification
+from .timing import Throttle
 from .wire import Link, longest
 
 if TYPE_CHECKING:
@@ -32,14 +33,11 @@ if TYPE_CHECKING:
 
 _JSON, _EVENTS = "application/json", "text/event-stream"
 
-#: Answers to a POST that say that nothing was done with it.
-_TURNED_AWAY = frozenset({401, 403, 404, 407, 429})
-
-#: What a server may say before it says where it takes requests.
+#: Events before the one that names the address for requests.
 _EVENTS_AT_START = 50
 _LONGEST_ADDRESS = 4096
 
-#: Messages that nobody waits for: how long, and how many.
+#: Messages in the background: seconds for each, and their number.
 _CHORE_SECONDS = 5.0
 _CHORES = 64
 
@@ -48,18 +46,18 @@ _LINES_A_MESSAGE = 200
 
 
 class SsePeer(Peer):
-    """The other end of a connection. See `Wire`."""
+    """A server over HTTP with server-sent events. See `Wire`."""
 
     def __init__(self, posts: Posts, *, limit: int, start_timeout: float) -> None:
         super().__init__(self._tell, limit=limit, on_lost=_nothing)
         self._posts = posts
-        self._patience = start_timeout
+        self._start_timeout = start_timeout
         self._events = Events(limit, discard=DISCARD)
         self._address: asyncio.Future[httpcore2.URL] = self._loop.create_future()
         self._protocol: str | None = None
         self._chores: set[asyncio.Task[None]] = set()
-        self._since = 0.0
-        self._weight = 0.0
+        self._throttle = Throttle(_UNSOLICITED_A_SECOND)
+        self._post = self._ask
         self._reading = asyncio.create_task(self._read())
 
     # -- the stream ------------------------------------------------------------
@@ -74,8 +72,8 @@ class SsePeer(Peer):
             self.lose("transport", "the server ended the stream of its answers")
 
     async def _stream(self) -> None:
-        deadline = self._loop.time() + self._patience
-        # Only the head has a deadline; whoever waits for the stream has one, too.
+        deadline = self._loop.time() + self._start_timeout
+        # The deadline is for the head; callers that wait for events have their own.
         reply = await self._posts.send("GET", {"accept": _EVENTS}, None, deadline)
         try:
             _check(reply)
@@ -84,7 +82,10 @@ class SsePeer(Peer):
                 for event in self._events.feed(chunk):
                     self._event(event)
                 weight = (self._events.lines - before) / _LINES_A_MESSAGE
-                await self._throttle(weight + self.unsolicited)
+                weight += self.unsolicited
+                self.unsolicited = 0
+                if wait := self._throttle.spend(weight, self._loop.time()):
+                    await asyncio.sleep(wait)
         finally:
             await reply.close()
 
@@ -103,27 +104,17 @@ class SsePeer(Peer):
             self.junk += 1
             if event.overlong or self.junk > _EVENTS_AT_START:
                 raise ToolError(
-                    "protocol", "no", "the server does not say where it takes requests"
+                    "protocol", "no", "the server names no address for requests"
                 )
             return
         if len(event.data) > _LONGEST_ADDRESS or not event.data.isascii():
-            raise ToolError("protocol", "no", "the address for requests is none")
+            raise ToolError("protocol", "no", "the address for requests is not valid")
         self._address.set_result(self._posts.beside(event.data.decode()))
-
-    async def _throttle(self, weight: float) -> None:
-        """Let so much through in a second, and make the server wait."""
-        self.unsolicited = 0
-        now = self._loop.time()
-        if now - self._since >= 1:
-            self._since, self._weight = now, 0.0
-        self._weight += weight
-        if self._weight > _UNSOLICITED_A_SECOND:
-            await asyncio.sleep(self._since + 1 - now)
 
     # -- requests --------------------------------------------------------------
 
     def settled(self, protocol: str, *, legacy: bool) -> None:
-        """Take note of what every request says from now on."""
+        """Note the protocol, which every request carries from now on."""
         super().settled(protocol, legacy=legacy)
         self._protocol = protocol
 
@@ -133,23 +124,20 @@ class SsePeer(Peer):
         params: Mapping[str, Any] | None,
         opts: CallOptions | None = None,
     ) -> None:
-        """Tell, on behalf of the SDK's session, before what follows is asked."""
+        """Send a notification for the SDK's session, before its next request."""
         del opts
-        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
-        if params is not None:
-            message["params"] = params
-        line = encode(message).encode()
+        line = encode(notification(method, params)).encode()
         self.tap.sent(line)
         await self._send_chore(line)
 
     def _ask(self, number: int, line: bytes, deadline: float) -> None:
         task = asyncio.create_task(self._send_request(number, line, deadline))
-        # Answered or given up: what the server still says to the POST is nothing.
+        # Once the request is answered or given up, the reply to the POST is ignored.
         self._pending[number].add_done_callback(lambda _: self._linger(task))
 
     async def _send_request(self, number: int, line: bytes, deadline: float) -> None:
         try:
-            status = await self._post(line, deadline)
+            status = await self._send_post(line, deadline)
         except ToolError as exc:
             self._spoil(number, exc)
             return
@@ -164,23 +152,23 @@ class SsePeer(Peer):
         task.add_done_callback(lambda _: timer.cancel())
 
     def _tell(self, line: bytes) -> None:
-        # What cannot be sent now is not sent: nothing depends on it.
+        # It may fail: nothing depends on it.
         self._watch(asyncio.create_task(self._send_chore(line)))
 
     async def _send_chore(self, line: bytes) -> None:
-        """Send what has no answer. Whatever comes of it, the next request shows."""
+        """Send a message that has no answer, and ignore failures."""
         deadline = self._loop.time() + _CHORE_SECONDS
         with suppress(ToolError, TimeoutError):
             async with asyncio.timeout_at(deadline):
-                await self._post(line, deadline)
+                await self._send_post(line, deadline)
 
-    async def _post(self, line: bytes, deadline: float) -> int:
+    async def _send_post(self, line: bytes, deadline: float) -> int:
         address = await asyncio.shield(self._address)
         headers = {"content-type": _JSON}
         if self._protocol:
             headers["mcp-protocol-version"] = self._protocol
         with self._posts.failures():
-            # After the handshake it may be a call, which is not for us to repeat.
+            # After the handshake it may be a call, which is not repeated here.
             again = self._protocol is None
             reply = await self._posts.send(
                 "POST", headers, line, deadline, address, again=again
@@ -189,7 +177,7 @@ class SsePeer(Peer):
         return reply.status
 
     def _watch(self, task: asyncio.Task[None]) -> None:
-        """Keep a task that nobody waits for, if there are not too many already."""
+        """Keep a background task, unless there are too many."""
         if len(self._chores) >= _CHORES:
             task.cancel()
         self._chores.add(task)
@@ -200,7 +188,7 @@ class SsePeer(Peer):
     async def close(self) -> None:
         """End the stream, and every request."""
         self.lose("transport", "the host ends")
-        # One turn, in which the requests that failed become chores.
+        # One turn of the loop, in which failed requests become chores.
         await asyncio.sleep(0)
         ending = [self._reading, *self._chores]
         for task in ending:
@@ -214,7 +202,7 @@ async def connect(
     config: ServerConfig, url: str, proxy: str | None, access: Access | None = None
 ) -> AsyncGenerator[Link]:
     """
-    Open the stream of a server, and keep it for as long as the block lasts.
+    Open the stream of a server during the block.
 
     Raises:
         ServerUnavailable: Its address or a header cannot be used.
@@ -228,30 +216,26 @@ async def connect(
 
 
 def _check(reply: Reply) -> None:
-    """Refuse what is no stream of events."""
+    """Refuse an answer that is not an event stream."""
     if reply.status != HTTPStatus.OK:
         said = status_text(reply.status)
         raise ToolError("transport", "no", f"the server answered {said}")
     if reply.kind != _EVENTS:
-        raise ToolError("protocol", "no", "the answer is no stream of events")
+        raise ToolError("protocol", "no", "the answer is not an event stream")
     reply.refuse_encoding()
 
 
 def _refusal(status: int) -> ToolError | None:
-    """Return what an answer to a POST means for its request."""
-    said = status_text(status)
+    """Return the error for the status of a POST, or ``None``."""
     if status < HTTPStatus.MULTIPLE_CHOICES:
         return None
-    if status in _TURNED_AWAY:
+    if (
+        status == HTTPStatus.NOT_FOUND
+    ):  # The session is unknown, so nothing was executed.
+        said = status_text(status)
         return ToolError("transport", "no", f"the server answered {said}")
-    if status < HTTPStatus.BAD_REQUEST:
-        return ToolError("protocol", "yes", f"a redirect, {said}, is not followed")
-    return ToolError(
-        "protocol",
-        "unknown" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "yes",
-        f"the server answered {said}",
-    )
+    return status_error(status)
 
 
 def _nothing(_why: ToolError) -> None:
-    """Do nothing: whoever waits for the end closes the connection."""
+    """Do nothing: the owner of the connection closes it."""

@@ -1,9 +1,8 @@
 """
-What a server writes on its standard error, kept in a file for people.
+The standard error of a server, in a file.
 
-A line goes in whole or not at all: a secret in it may have come in two pieces, and
-half of one is found by nobody. So what comes too fast is left out up to the end of
-its line, and counted.
+A line is written whole or not at all, because half a secret would not be redacted. So
+output that comes too fast is left out up to the end of its line, and counted.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ from io import BufferedReader
 from pathlib import Path
 from typing import cast
 
-from ...core.text.redact import Redactor
-from ...core.text.sanitize import plain
+from ...core.text.redact import Redactor, plain
 from ...ports import Clock
-from .bucket import Bucket
+from .timing import Bucket
 
 logger = logging.getLogger(__name__)
 
@@ -29,20 +27,20 @@ _LINE = 32 * 1024
 _SHOWN = 8 * 1024
 _FILE = 1024 * 1024
 
-#: Bytes of a server that are looked at: at once, and in a second from then on.
+#: Bytes that are written: in a burst, and a second from then on.
 _AT_ONCE = 256 * 1024
 _A_SECOND = 64 * 1024
 
-#: What a piece costs beside its bytes: each is a write of its own.
+#: The cost of a chunk in addition to its bytes: each is one write.
 _EACH = 200
 
 
 class LogFile:
     """
-    The file of a server, which several hosts may write to. It turns over once.
+    The file of a server, which several hosts may write to, with one rotation.
 
     Attributes:
-        paths: What came before, ``NAME.log.1``, and ``NAME.log``.
+        paths: The older file, ``NAME.log.1``, and ``NAME.log``.
     """
 
     def __init__(self, folder: Path, server: str) -> None:
@@ -50,7 +48,7 @@ class LogFile:
         self._failed = False
 
     def append(self, text: str) -> None:
-        """Write lines. A file that cannot be written costs no call anything."""
+        """Write lines. A file that cannot be written fails no call."""
         try:
             self._append(text.encode(errors="replace"))
         except OSError as exc:
@@ -69,7 +67,7 @@ class LogFile:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         file = os.open(path, flags, 0o600)
         try:
-            # In one piece, so that the lines of two hosts do not mix.
+            # One write, so that the lines of two hosts do not mix.
             os.write(file, data)
             full = os.fstat(file).st_size > _FILE
         finally:
@@ -80,14 +78,14 @@ class LogFile:
 
 class ServerLog:
     """
-    Takes the bytes of one process, and writes the lines of them.
+    Writes the output of one process in redacted lines.
 
     Args:
         write: Takes lines, each with its end.
 
-        redact: Takes the secrets out of a line.
+        redact: Removes secrets.
 
-        clock: For the time of a line, and for what is too much.
+        clock: For timestamps and the rate limit.
     """
 
     def __init__(
@@ -109,11 +107,11 @@ class ServerLog:
         return f"{then:%Y-%m-%dT%H:%M:%S}.{then.microsecond // 1000:03}Z {line}\n"
 
     def note(self, text: str) -> None:
-        """Write a line of the host's own."""
+        """Write a line of the host."""
         self._write(self._stamped(f"-- {text}"))
 
     def feed(self, data: bytes) -> None:
-        """Take what the server wrote."""
+        """Take output of the server."""
         now = self._clock.monotonic()
         if self._allowed.reserve(now, now, len(data) + _EACH) is None:
             self._skip(data)
@@ -135,7 +133,7 @@ class ServerLog:
     def _tell(self, lines: Iterable[bytes]) -> None:
         said = [line.decode(errors="replace").rstrip() for line in lines]
         shown = [plain(line, self._redact, _SHOWN) for line in said if line]
-        # No server speaks in the name of the host.
+        # The prefix is the host's.
         told = [self._stamped(re.sub("^--", r"\\--", line)) for line in shown]
         if told:
             self._tell_of_loss()
@@ -147,21 +145,21 @@ class ServerLog:
             self._left_out = 0
 
     def end(self) -> None:
-        """Write what is left: a last line without an end."""
+        """Write the last line, if it has no end."""
         held, self._held = self._held, b""
         self._tell([held])
         self._tell_of_loss()
 
 
 class Tail:
-    """Reads the lines of a server, also of a file that just turns over."""
+    """Reads the lines of a log file, across rotations."""
 
     def __init__(self, file: LogFile) -> None:
         self._paths: tuple[Path, ...] = file.paths
         self._open: BufferedReader | None = None
 
     def more(self) -> Iterator[str]:
-        """Yield the lines that are new since the last time; at first, all there are."""
+        """Yield the lines since the last call; at first, all lines."""
         while self._open or self._begin():
             file = cast("BufferedReader", self._open)
             at = file.tell()
@@ -176,7 +174,7 @@ class Tail:
             self.close()
 
     def _begin(self) -> bool:
-        # The older one is read to its end, and then found to be not the newest.
+        # The older file is read to its end first.
         for path in self._paths:
             with suppress(FileNotFoundError):
                 self._open = path.open("rb")
@@ -190,7 +188,7 @@ class Tail:
         return False
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._open is not None:
             self._open.close()
             self._open = None

@@ -1,11 +1,11 @@
 """
-A server as a child process: how it is started, read, and surely ended.
+A server as a child process: start, read and end it.
 
-Never through a shell; in a session of its own, so that its children end with it, and
-on Linux those that went into others too; with an environment that holds next to
-nothing of the host's. On Linux the kernel ends it with the host, even a killed one
-(`setpriv --pdeathsig`, where there is one: a child cannot set this before its own
-exec). Elsewhere its standard input ends, and a server that ignores this stays.
+It is started without a shell, with a minimal environment, and in a session of its own,
+so that its children end with it; on Linux also those in other sessions. On Linux the
+kernel ends it if the host dies (`setpriv --pdeathsig`, where available: a child cannot
+set this before its own exec). Elsewhere its standard input ends, and a server that
+ignores this keeps running.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import cast
 
-from ...core.text.redact import Redactor
-from ...core.text.sanitize import plain
+from ...core.text.redact import Redactor, plain
 from ...core.tools.servers import ServerConfig
 from ...errors import ServerUnavailable, ToolError
-from ...lib.clock import SystemClock
-from .descendants import descendants, end
+from ...lib.machine import SystemClock
 from .jsonrpc import Peer
 from .serverlog import LogFile, ServerLog
+from .timing import Throttle
 from .wire import Link, longest
 
-#: Seconds for a server to end by itself, and again after SIGTERM.
+#: Seconds for a server to end after its input is closed, and again after SIGTERM.
 GRACE = 2.0
 _SHORT_GRACE = 0.2
 
@@ -43,6 +42,9 @@ _LONGEST_SECRET = 4096
 _WORDS = 500
 _STDERR_A_SECOND = 16 * 1024 * 1024
 _UNSOLICITED_A_SECOND = 1000
+
+#: Descendants of one server that are ended with it.
+_MOST_BELOW = 1000
 
 _PASSED = ("HOME", "LOGNAME", "SHELL", "TERM", "USER", "LANG", "TMPDIR")
 _NETWORK = (
@@ -62,12 +64,12 @@ def environment(
     host: Mapping[str, str], configured: Mapping[str, str]
 ) -> dict[str, str]:
     """
-    Return all that a server sees of the environment.
+    Return the environment of a server.
 
     Args:
         host: The host's own.
 
-        configured: What the operator gives this server.
+        configured: The variables that are configured for it.
     """
     own = {name: host[name] for name in _PASSED if name in host}
     # `python` is the one that runs the host, wherever it was installed.
@@ -87,10 +89,10 @@ async def connect(
     config: ServerConfig, redact: Redactor, log: LogFile | None = None
 ) -> AsyncGenerator[Link]:
     """
-    Run a server for as long as the block lasts. What it says to people goes to *log*.
+    Run a server during the block. Its standard error goes to *log*.
 
     Raises:
-        ServerUnavailable: There is no such program, or it cannot be run.
+        ServerUnavailable: The program is missing, or cannot be run.
     """
     env = environment(os.environ, config.env)
     argv = _argv(config, env)
@@ -118,7 +120,7 @@ async def connect(
 
 
 def _unheard(_lines: str) -> None:
-    """Keep nothing of what a server says to people."""
+    """Drop the standard error of a server."""
 
 
 def _argv(config: ServerConfig, env: Mapping[str, str]) -> list[str]:
@@ -143,30 +145,25 @@ def _tied_to_host() -> tuple[str, ...]:
     if sys.platform != "linux" or setpriv is None:
         return ()
     prefix = (setpriv, "--pdeathsig", "KILL", "--")
-    # Some systems have one that does less.
+    # Some systems have one without this option.
     tried = subprocess.run([*prefix, setpriv, "--version"], capture_output=True)  # noqa: PLW1510, S603 -- it may fail; no shell
     return () if tried.returncode else prefix
 
 
 class _Valve:
-    """Lets so much through a pipe in a second, and makes the writer wait."""
+    """Limits what is read from a pipe in a second, which makes the writer wait."""
 
     def __init__(self, pipe: asyncio.ReadTransport, a_second: int) -> None:
         self._pipe = pipe
-        self._a_second = a_second
+        self._throttle = Throttle(a_second)
         self._loop = asyncio.get_running_loop()
-        self._since = self._loop.time()
-        self._spent = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def spend(self, amount: int) -> None:
-        now = self._loop.time()
-        if now - self._since >= 1:
-            self._since, self._spent = now, 0
-        self._spent += amount
-        if self._spent > self._a_second and self._timer is None:
+        wait = self._throttle.spend(amount, self._loop.time())
+        if wait and self._timer is None:
             self._pipe.pause_reading()
-            self._timer = self._loop.call_at(self._since + 1, self._open)
+            self._timer = self._loop.call_later(wait, self._open)
 
     def _open(self) -> None:
         self._timer = None
@@ -176,9 +173,9 @@ class _Valve:
 
 class _Said(asyncio.Protocol):
     """
-    Takes what a process writes as it is read.
+    Receives the output of a process directly.
 
-    By the way that the event loop has for it, it would come one turn later.
+    Through the subprocess protocol it would come one turn of the event loop later.
     """
 
     def __init__(
@@ -195,7 +192,7 @@ class _Said(asyncio.Protocol):
 
 
 class _Child(asyncio.SubprocessProtocol):
-    """The process, as the event loop sees it."""
+    """The protocol of the process."""
 
     def __init__(self, limit: int, redact: Redactor, words: ServerLog) -> None:
         self._redact = redact
@@ -205,13 +202,14 @@ class _Child(asyncio.SubprocessProtocol):
         self._closed = asyncio.Event()
         self._said = bytearray()
         self._cut = False
-        self.peer = Peer(self._send, limit=limit, on_lost=self._lost)
+        self._limit = limit
 
-    # -- what the event loop tells ---------------------------------------------
+    # -- callbacks of the event loop -------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._process = cast("asyncio.SubprocessTransport", transport)
         self._stdin = cast("asyncio.WriteTransport", self._pipe(_STDIN))
+        self.peer = Peer(self._stdin.write, limit=self._limit, on_lost=self._lost)
         out = cast("asyncio.ReadTransport", self._pipe(_STDOUT))
         self._talk = _Valve(out, _UNSOLICITED_A_SECOND)
         out.set_protocol(_Said(self._heard, out.get_protocol()))
@@ -229,7 +227,7 @@ class _Child(asyncio.SubprocessProtocol):
             del self._said[:-_STDERR_KEPT]
             self._noise.spend(len(data))
             self._words.feed(data)
-        else:  # What it said before this was made.
+        else:  # Output from before `_Said` was installed.
             self._heard(data)
 
     def _heard(self, data: bytes) -> None:
@@ -250,7 +248,7 @@ class _Child(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         self._exited.set()
-        self._signal(signal.SIGKILL)  # What it started goes with it.
+        self._signal(signal.SIGKILL)  # Its process group ends with it.
         if self.peer.broken:
             self._ended()
         else:  # A last answer may still be in the pipe.
@@ -268,11 +266,7 @@ class _Child(asyncio.SubprocessProtocol):
     def resume_writing(self) -> None:
         self.peer.resume_writing()
 
-    # -- what the peer needs ---------------------------------------------------
-
-    def _send(self, data: bytes) -> None:
-        if not self._stdin.is_closing():
-            self._stdin.write(data)
+    # -- for the peer ----------------------------------------------------------
 
     def _lost(self, _why: ToolError) -> None:
         cast("asyncio.ReadTransport", self._pipe(_STDOUT)).close()
@@ -289,14 +283,14 @@ class _Child(asyncio.SubprocessProtocol):
 
     def last_words(self) -> str:
         text = self._redact.text(self._said.decode(errors="replace"))
-        if self._cut:  # It may begin with half a secret, which nothing finds.
+        if self._cut:  # It may begin with half a secret, which is not redacted.
             text = text[_LONGEST_SECRET:]
         return plain(text.strip()[-_WORDS:], self._redact)
 
     # -- the end ---------------------------------------------------------------
 
     async def stop(self) -> None:
-        """End the process and all it started, politely at first."""
+        """End the process and its descendants: input closed, SIGTERM, then SIGKILL."""
         grace = _SHORT_GRACE if self.peer.lost else GRACE
         self.peer.lose("transport", "the host ends")
         alive = not self._exited.is_set()
@@ -330,5 +324,46 @@ def _signal_name(number: int) -> str:
 
 
 def shown(config: ServerConfig, redact: Redactor) -> str:
-    """Return the command of a server, for people."""
+    """Return the command of a server, redacted."""
     return plain(shlex.join(config.command), redact, 200)
+
+
+# -- descendants -----------------------------------------------------------------------
+#
+# On Linux only, and while the process runs: the children of a dead process have another
+# parent.
+
+
+def descendants(pid: int) -> list[int]:
+    """Return a handle of each descendant, since process ids are reused."""
+    handles: list[int] = []
+    if sys.platform == "linux":
+        for below in _below(pid):
+            with suppress(OSError):
+                handles.append(os.pidfd_open(below))
+    return handles
+
+
+def end(handles: Iterable[int]) -> None:
+    """Kill the processes that still run, and close all handles."""
+    for handle in handles:
+        if sys.platform == "linux":
+            with suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        os.close(handle)
+
+
+def _below(pid: int) -> list[int]:
+    found = [pid]
+    for parent in found:
+        children = [int(child) for child in _children(parent)]
+        found += children[: _MOST_BELOW - len(found)]
+    return found[1:]
+
+
+def _children(pid: int) -> Iterator[str]:
+    # It may end at any moment, and its folder vanishes.
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 -- names will do
+            with suppress(OSError):
+                yield from Path(f"/proc/{pid}/task/{task}/children").read_text().split()

@@ -1,12 +1,11 @@
 """
-A server over streamable HTTP: each request a POST, and its answer the reply to it.
+A server over streamable HTTP: each request is a POST, and its answer the reply.
 
 Like `jsonrpc.Peer`, it takes the place of the SDK's dispatcher, in which one failed
-POST ends the session of all. Here a POST fails for its own caller. What outlives it
-is little: a session id, in the protocols of before 2026, and idle connections.
+POST ends the session for all callers. Here it fails its own caller only. State between
+requests is a session id, in protocols of before 2026, and idle connections.
 
-A changed list of tools is noticed when an answer says so or a stream that is opened for
-it (`listening`), and looked for after a failure and from time to time.
+The tool list is read again after a notification, after a failure, and when it expires.
 """
 
 from __future__ import annotations
@@ -15,45 +14,46 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from anyio import TASK_STATUS_IGNORED
-from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import encode_header_value
 from mcp_types.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION
 
 from ...core.calls import JSON
-from ...core.tools.servers import Elicitation, ServerConfig
+from ...core.tools.servers import ServerConfig
 from ...errors import FailureKind, ToolError
+from ...lib.http_rules import Unreachable, status_text
 from ..auth.oauth import Access
-from .elicitation import answered
-from .http_transport import Posts, Reply, UnreachableError, opened, status_text
-from .jsonrpc import METHOD_NOT_FOUND, encode
-from .reports import Heard, progress_of, tokened
-from .response_check import Mark, answers, message_of, outcome, refusal_of
-from .sse import Events
-from .wire import Answer, Link, Strays, Tap, longest
+from .frames import Event, Events
+from .http_transport import Posts, Reply, opened, status_error
+from .messages import (
+    Answer,
+    Heard,
+    Refusal,
+    answers,
+    cancelled,
+    encode,
+    message_of,
+    notification,
+    outcome,
+    refusal_of,
+    reply_to,
+)
+from .timing import Throttle
+from .wire import Link, Wire, longest
 
 if TYPE_CHECKING:
-    from anyio.abc import TaskStatus
-    from mcp.shared.dispatcher import (
-        CallOptions,
-        OnNotify,
-        OnNotifyIntercept,
-        OnRequest,
-    )
+    from mcp.shared.dispatcher import CallOptions
 
 
 _JSON, _EVENTS = "application/json", "text/event-stream"
 
-#: Answers that say that nothing was done.
-_TURNED_AWAY = frozenset({401, 403, 407, 429})
-
 _LONGEST_REFUSAL = 64 * 1024
 _LONGEST_ID = 1024
 
-#: Messages to the server that nobody waits for: how long, and how many.
+#: Messages in the background: seconds for each, and their number.
 _CHORE_SECONDS = 5.0
 _CHORES = 64
 _FAREWELL_SECONDS = 1.0
@@ -61,47 +61,49 @@ _FAREWELL_SECONDS = 1.0
 _UNSOLICITED_A_SECOND = 1000
 _LINES_A_MESSAGE = 200
 
-#: How often in a row a broken answer is asked for again in vain; how soon.
+#: Attempts in a row to resume an answer without progress; seconds before each.
 _RESUMPTIONS = 2
 _SOONEST = 0.1
 
 
-class HttpPeer:
+@dataclass(slots=True)
+class Mark:
     """
-    The other end of a connection. See `Wire`.
+    The position at which a broken stream of events is resumed.
 
     Attributes:
-        changes: How often the tools may have become others.
-
-        tap: Is told every message, and the status of what is none.
-
-        strays: Answers so far to another request than that of their stream.
+        wait: Seconds before that, as the server requires.
     """
 
+    id: str = ""
+    wait: float = 1.0
+
+    def pass_by(self, event: Event) -> None:
+        """Note the position of an event. An id that cannot be sent back is ignored."""
+        if event.id and event.id.isascii() and len(event.id) <= _LONGEST_ID:
+            text = event.id.decode()
+            self.id = text if text.isprintable() else self.id
+        if event.retry is not None:
+            self.wait = event.retry / 1000
+
+
+class HttpPeer(Wire):
+    """A server over streamable HTTP. See `Wire`."""
+
     def __init__(self, posts: Posts, *, limit: int) -> None:
+        super().__init__()
         self._posts = posts
         self._limit = limit
-        self._loop = asyncio.get_running_loop()
-        self._last_id = 0
+        # Requests under way, for whose answers connections stay open at the end.
         self._asking = 0
         self._closing = False
         self._session: str | None = None
         self._protocol: str | None = None
         self._legacy = True
-        self._heard: dict[int, Heard] = {}
         self._chores: set[asyncio.Task[None]] = set()
-        self._over = asyncio.Event()
-        self._since = 0.0
-        self._unsolicited = 0.0
-        self.lost: ToolError | None = None
-        self.broken = False
-        self.ready = True
-        self.changes = 0
-        self.elicitation: Elicitation = "refuse"
-        self.tap = Tap()
-        self.strays = Strays()
+        self._throttle = Throttle(_UNSOLICITED_A_SECOND)
 
-    # -- asking ----------------------------------------------------------------
+    # -- requests --------------------------------------------------------------
 
     async def request(  # noqa: PLR0913 -- as the protocol has it
         self,
@@ -115,26 +117,15 @@ class HttpPeer:
         standing: bool = False,
     ) -> Answer:
         """
-        Ask, and return the answer that comes before *deadline*.
+        Send a request, and return its answer. See `Wire.request`.
 
-        The deadline is on the clock of the event loop. If nobody waits any more,
-        the connection is closed, and before 2026 the server is told as well.
-
-        Raises:
-            ToolError: There is no answer, or it is none.
-
-            MCPError: The server refused.
+        If the caller gives up, the connection is closed; servers of before 2026 get a
+        notification as well.
         """
-        del standing  # Each has a connection of its own.
+        del standing  # Each request has a connection of its own.
         if self.lost:
             raise ToolError(self.lost.kind, "no", str(self.lost))
-        self._last_id = number = self._last_id + 1
-        message: dict[str, Any] = {"jsonrpc": "2.0", "id": number, "method": method}
-        if on_progress:
-            params = tokened(params, number)
-            self._heard[number] = on_progress
-        if params is not None:
-            message["params"] = params
+        number, message = self._numbered(method, params, on_progress)
         named = self._named(method, params) | dict(headers or {})
         self._asking += 1
         try:
@@ -147,14 +138,16 @@ class HttpPeer:
                     again=method != "tools/call",
                 )
         except (TimeoutError, asyncio.CancelledError) as exc:
-            if cancellable and self._legacy:  # Later, the closed connection says it.
+            if (
+                cancellable and self._legacy
+            ):  # Since 2026 the closed connection cancels it.
                 self._cancel(number)
             if isinstance(exc, TimeoutError):
                 raise ToolError(
                     "timeout", "unknown", "the server did not answer in time"
                 ) from None
             raise
-        except (ToolError, MCPError) as exc:
+        except (ToolError, Refusal) as exc:
             self._note(exc)
             raise
         finally:
@@ -172,23 +165,21 @@ class HttpPeer:
             return {"mcp-method": method, "mcp-name": name}
         return {"mcp-method": method}
 
-    def _note(self, exc: ToolError | MCPError) -> None:
-        """Learn from a failure what else is no longer so."""
-        if isinstance(exc, MCPError):
-            if exc.error.code == HEADER_MISMATCH:
+    def _note(self, exc: ToolError | Refusal) -> None:
+        """Note what a failure says about the connection."""
+        if isinstance(exc, Refusal):
+            if exc.code == HEADER_MISMATCH:
                 self.changes += 1
-            elif exc.error.code == UNSUPPORTED_PROTOCOL_VERSION and self._protocol:
+            elif exc.code == UNSUPPORTED_PROTOCOL_VERSION and self._protocol:
                 self.lose("protocol", "the server speaks another protocol now")
-        elif isinstance(exc, UnreachableError):
+        elif isinstance(exc, Unreachable):
             self.lose(exc.kind, str(exc))
         elif exc.kind == "transport":
-            # Perhaps it was started anew, with other tools.
+            # It may have restarted, with other tools.
             self.changes += 1
 
     def _cancel(self, number: int) -> None:
-        params = {"requestId": number, "reason": "nobody waits for it any more"}
-        method = "notifications/cancelled"
-        self._tell({"jsonrpc": "2.0", "method": method, "params": params})
+        self._tell(cancelled(number))
 
     async def _ask(
         self,
@@ -240,19 +231,18 @@ class HttpPeer:
         session = reply.headers.get("mcp-session-id")
         if self._session is None and self._protocol is None and session:
             if len(session) > _LONGEST_ID or not session.isascii():
-                raise ToolError("protocol", "yes", "the id of the session is none")
+                raise ToolError("protocol", "yes", "the session id is not valid")
             self._session = session
 
-    # -- judging ---------------------------------------------------------------
+    # -- statuses --------------------------------------------------------------
 
     async def _turned_down(self, reply: Reply) -> Exception:
-        """Return what an answer means that does not say 200."""
-        status, said = reply.status, status_text(reply.status)
-        self.tap.answered(b"HTTP " + said.encode())
-        if status in _TURNED_AWAY:
-            return ToolError("transport", "no", f"the server answered {said}")
-        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
-            return ToolError("protocol", "yes", f"a redirect, {said}, is not followed")
+        """Return the error for a status other than 200."""
+        status = reply.status
+        self.tap.answered(b"HTTP " + status_text(status).encode())
+        error = status_error(status)
+        if error.sent == "no":
+            return error
         if status == HTTPStatus.NOT_FOUND and self._session:
             return self._forgotten()
         message: dict[str, JSON] = {}
@@ -262,16 +252,12 @@ class HttpPeer:
                 self.tap.answered(data)
                 message = message_of(data, self._limit)
         if status == HTTPStatus.BAD_REQUEST and self._session and not message.get("id"):
-            # What some servers say of a session that they do not know.
+            # Some servers answer so if they do not know the session.
             self.lose("transport", "the server refuses the session")
-        return refusal_of(message) or ToolError(
-            "protocol",
-            "unknown" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "yes",
-            f"the server answered {said}",
-        )
+        return refusal_of(message) or error
 
     def _forgotten(self) -> ToolError:
-        # Not sent again from here: a second send is for the log to hold (law 2).
+        # Not repeated here: the log has to record a second send (law 2).
         self._session = None
         why = "the server has forgotten the session"
         self.lose("transport", why)
@@ -282,11 +268,7 @@ class HttpPeer:
     async def _follow(
         self, reply: Reply, number: int | None, mark: Mark
     ) -> Answer | None:
-        """
-        Return the answer among the events, or ``None`` if they end without it.
-
-        Without a *number* no request waits for one.
-        """
+        """Return the answer to request *number* among the events, or ``None``."""
         events = Events(self._limit)
         while chunk := await reply.chunk():
             weight = -events.lines / _LINES_A_MESSAGE
@@ -302,11 +284,13 @@ class HttpPeer:
                         return outcome(message, number, len(event.data))
                     elif self.strays.drop():
                         self.lose("protocol", self.strays.reason)
-            await self._throttle(weight + events.lines / _LINES_A_MESSAGE)
+            weight += events.lines / _LINES_A_MESSAGE
+            if wait := self._throttle.spend(weight, self._loop.time()):
+                await asyncio.sleep(wait)
         return None
 
     async def overhear(self) -> bool:
-        """Hear what a server of before 2026 says unasked, until it stops."""
+        """Read the stream of notifications of a server of before 2026."""
         headers = self._headers({"accept": _EVENTS})
         with self._posts.failures():
             reply = await self._posts.send("GET", headers, None, math.inf)
@@ -320,7 +304,7 @@ class HttpPeer:
         return True
 
     async def _resume(self, number: int, mark: Mark, deadline: float) -> Answer:
-        """Ask for the rest of an answer that was to be asked for, before 2026."""
+        """Resume a broken answer, which protocols of before 2026 allow."""
         tries = 0
         while self._legacy and mark.id and tries < _RESUMPTIONS:
             await asyncio.sleep(max(mark.wait, _SOONEST))
@@ -341,37 +325,14 @@ class HttpPeer:
         raise ToolError("transport", "unknown", "the answer broke off")
 
     def _unasked(self, message: dict[str, JSON]) -> None:
-        method = message["method"]
         if "id" not in message:
-            if method == "notifications/tools/list_changed":
-                self.changes += 1
-            elif told := progress_of(message):
-                number, params = told
-                if heard := self._heard.get(number):
-                    heard(params)
-            return
-        if not self._legacy:
+            self._notified(message)
+        elif not self._legacy:
             raise ToolError("protocol", "yes", "the server asks instead of answering")
-        reply: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
-        if method == "ping":
-            reply["result"] = {}
-        elif said := answered(method, message.get("params"), self.elicitation):
-            reply["result"] = said
         else:
-            # No sampling, no roots; and elicitation where the operator wants it.
-            reply["error"] = {"code": METHOD_NOT_FOUND, "message": "not supported"}
-        self._tell(reply)
+            self._tell(reply_to(message, self.elicitation))
 
-    async def _throttle(self, weight: float) -> None:
-        """Let so much through in a second, and make the server wait."""
-        now = self._loop.time()
-        if now - self._since >= 1:
-            self._since, self._unsolicited = now, 0.0
-        self._unsolicited += weight
-        if self._unsolicited > _UNSOLICITED_A_SECOND:
-            await asyncio.sleep(self._since + 1 - now)
-
-    # -- telling ---------------------------------------------------------------
+    # -- background ------------------------------------------------------------
 
     def _tell(self, message: Mapping[str, Any]) -> None:
         self._chore(self._send(message))
@@ -382,7 +343,7 @@ class HttpPeer:
         headers: Mapping[str, str] | None = None,
         method: str = "POST",
     ) -> None:
-        """Send what has no answer. Whatever comes of it, the next request shows."""
+        """Send a message that has no answer, and ignore failures."""
         body = None if message is None else encode(message).encode()
         deadline = self._loop.time() + _CHORE_SECONDS
         self.tap.sent(body or method.encode())
@@ -394,7 +355,7 @@ class HttpPeer:
                     await reply.rest()
 
     def _chore(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Do something in the background, if there is not too much of it already."""
+        """Run a task in the background, unless there are too many."""
         if self._closing or len(self._chores) >= _CHORES:
             work.close()
             return False
@@ -403,74 +364,31 @@ class HttpPeer:
         task.add_done_callback(self._chores.discard)
         return True
 
-    # -- the SDK's side --------------------------------------------------------
-
-    async def send_raw_request(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None,
-        opts: CallOptions | None = None,
-    ) -> dict[str, Any]:
-        """Ask on behalf of the SDK's session. See `request`."""
-        options: CallOptions = opts or {}
-        answer = await self.request(
-            method,
-            params,
-            self._loop.time() + options.get("timeout", 3600.0),
-            cancellable=options.get("cancel_on_abandon", True),
-            headers=options.get("headers"),
-        )
-        return answer.result
-
     async def notify(
         self,
         method: str,
         params: Mapping[str, Any] | None,
         opts: CallOptions | None = None,
     ) -> None:
-        """Tell, on behalf of the SDK's session."""
-        message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
-        if params is not None:
-            message["params"] = params
-        await self._send(message, (opts or {}).get("headers"))
-
-    async def run(
-        self,
-        on_request: OnRequest,
-        on_notify: OnNotify,
-        on_notify_intercept: OnNotifyIntercept | None = None,
-        *,
-        task_status: TaskStatus[None] = TASK_STATUS_IGNORED,
-    ) -> None:
-        """Stay until the connection ends. Requests of the server are refused here."""
-        del on_request, on_notify, on_notify_intercept
-        task_status.started()
-        await self._over.wait()
+        """Send a notification on behalf of the SDK's session."""
+        await self._send(notification(method, params), (opts or {}).get("headers"))
 
     def settled(self, protocol: str, *, legacy: bool) -> None:
-        """Take note of what every request says from now on."""
+        """Note the protocol, which every request carries from now on."""
         self._protocol, self._legacy = protocol, legacy
         if not legacy:
             self._session = None
 
-    async def writable(self) -> None:
-        """Return at once: every request has a connection of its own."""
-
     # -- the end ---------------------------------------------------------------
 
-    async def ended(self) -> ToolError:
-        """Wait until the connection ends, and return why."""
-        await self._over.wait()
-        return self.lost or ToolError("transport", "no", "")
-
     def lose(self, kind: FailureKind, why: str) -> None:
-        """Ask nothing more. Whoever waits for an answer may still get it."""
+        """Send no more requests. Those under way may still be answered."""
         if self.lost is None:
             self.lost = ToolError(kind, "unknown", why)
             self._over.set()
 
     async def close(self, *, now: bool) -> None:
-        """End the session, and the connections: *now*, or after the last answer."""
+        """End the session and the connections: *now*, or after the last answer."""
         if self._session and self.lost is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_FAREWELL_SECONDS):
@@ -495,7 +413,7 @@ async def connect(
     config: ServerConfig, url: str, proxy: str | None, access: Access | None = None
 ) -> AsyncGenerator[Link]:
     """
-    Reach a server for as long as the block lasts. Nothing is sent yet.
+    Reach a server during the block. Nothing is sent yet.
 
     Raises:
         ServerUnavailable: Its address or a header cannot be used.

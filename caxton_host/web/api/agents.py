@@ -1,28 +1,35 @@
-"""Agents, and what their grants would say of a call."""
+"""Agents, the caller's permissions, and explanations of grants."""
 
 from __future__ import annotations
+
+from typing import cast
 
 from starlette.responses import Response
 
 from ...config import Agent
+from ...core.analysis.checking import Known, astray
 from ...core.calls import JSON
+from ...core.names import nearest
+from ...core.tools.webhooks import SERVER as WEBHOOK
 from ...errors import NotFoundError, UsageError
 from ...lib.codec import decode_trusted
 from ...lib.json_schema import input_check
-from ...runs.explain import as_sent, judge
-from ...runs.module_library import Card
-from ..edge.problems import Refusal
+from ...runs.explain import as_sent
+from ...runs.explain import judgement as judgement_document
+from ...runs.modules import Card
+from ..edge.messages import Refusal
 from .operations import Answer, Asked, Operation, answer
+from .servers import may_edit
 
 
 async def list_(asked: Asked) -> Response:
-    """Return the agents that who asks has to do with."""
+    """Return the agents that the caller may see."""
     found: list[JSON] = [_document(asked, agent) for agent in _agents(asked).values()]
     return answer({"$type": "caxton.agents/v1", "agents": found})
 
 
 async def show(asked: Asked) -> Response:
-    """Return an agent, and what its module says of itself."""
+    """Return an agent with the manifest of its module."""
     agent = _agent(asked, asked.path["name"])
     try:
         card = asked.service.library.card(agent)
@@ -50,7 +57,7 @@ def _agent(asked: Asked, name: str) -> Agent:
 
 
 def _document(asked: Asked, agent: Agent) -> dict[str, JSON]:
-    """Return its ``caxton.agent/v1`` document; where its file is, for admin only."""
+    """Return its ``caxton.agent/v1`` document; its file for admin only."""
     module = str(agent.module) if agent.module and asked.who.may("admin") else None
     return {
         "$type": "caxton.agent/v1",
@@ -71,7 +78,7 @@ def _card(card: Card) -> dict[str, JSON]:
 
 
 async def judgement(asked: Asked) -> Response:
-    """Return what the grants of an agent say of a call that nobody made."""
+    """Return the verdict of an agent's grants on a hypothetical call."""
     agent = _agent(asked, str(asked.body["agent"]))
     target = _split(asked.body["tool"])
     params, before = asked.body.get("params", {}), asked.body.get("after", [])
@@ -79,33 +86,65 @@ async def judgement(asked: Asked) -> Response:
     assert isinstance(before, list)  # noqa: S101 -- its schema says so
     config = asked.service.config()
     schema = await _schema(asked, target)
-    return answer(
-        judge(
-            agent,
-            target,
-            params,
-            after=map(_split, before),
-            schema=as_sent(config, *target, input_check(schema))
-            if isinstance(schema, dict)
-            else None,
-            now=asked.service.host.clock.now(),
-        ).to_document()
+    document = judgement_document(
+        agent,
+        target,
+        params,
+        after=map(_split, before),
+        schema=as_sent(config, *target, input_check(schema))
+        if isinstance(schema, dict)
+        else None,
+        now=asked.service.host.clock.now(),
     )
+    if document["verdict"] == "not_granted" and asked.who.may("admin"):
+        remedy = await _remedy(asked, target, cast("str | None", document["remedy"]))
+        document = {**document, "remedy": remedy}
+    return answer(document)
+
+
+async def _remedy(
+    asked: Asked, target: tuple[str, str], remedy: str | None
+) -> str | None:
+    """Return a hint if the tool does not exist, instead of a useless grant."""
+    server, tool = target
+    offered = await _offered(asked)
+    if server in offered:
+        lost = astray(f"{server}/{tool}", target, offered)
+    else:
+        meant = nearest(server, [*offered])
+        see = "caxton server list shows all"
+        hint = f"did you mean {meant}/{tool}?" if meant else see
+        lost = f"there is no server {server}; {hint}"
+    if lost is None:
+        return remedy
+    # Comments alone are no grant that would be pasted in vain.
+    return f"# {lost}\n{remedy}" if (remedy or "").startswith("#") else f"# {lost}"
+
+
+async def _offered(asked: Asked) -> Known:
+    """Return the known tools of the servers, without asking them."""
+    config = asked.service.config()
+    found: dict[str, dict[str, JSON] | None] = dict.fromkeys(config.servers)
+    for server, tool in await asked.service.store.definitions.accepted(config.servers):
+        found[server] = {**(found[server] or {}), tool: None}
+    if config.webhooks:
+        found[WEBHOOK] = dict.fromkeys(config.webhooks)
+    return found
 
 
 async def _schema(asked: Asked, target: tuple[str, str]) -> JSON:
-    """Return the schema of a tool, if it is known without asking its server."""
+    """Return the known schema of a tool, without asking its server."""
     config, store = asked.service.config(), asked.service.store
     server, tool = target
-    if hook := config.webhooks.get(tool) if server == "webhook" else None:
+    if hook := config.webhooks.get(tool) if server == WEBHOOK else None:
         return {**hook.params}
     if server not in config.servers:
         return None
     own = config.servers[server].options(tool).input_schema
-    digest = (await store.accepted([server])).get(target)
+    digest = (await store.definitions.accepted([server])).get(target)
     if own is not None or digest is None:
         return own
-    found: JSON = decode_trusted(await store.blob(digest)).get("inputSchema")
+    found: JSON = decode_trusted(await store.reader.blob(digest)).get("inputSchema")
     return found
 
 
@@ -118,12 +157,29 @@ def _split(tool: JSON) -> tuple[str, str]:
 
 _TOOL: dict[str, JSON] = {"type": "string", "pattern": "^[^/]+/.+$", "maxLength": 400}
 
+
+async def caller(asked: Asked) -> Response:
+    """Return the caller and its permissions."""
+    who = asked.who
+    scopes: list[JSON] = [*sorted(who.scopes)]
+    return answer(
+        {
+            "$type": "caxton.caller/v1",
+            **who.actor,
+            "scopes": scopes,
+            "agents": [*who.agents],
+            "roles": [*who.roles],
+            "edit": may_edit(asked),
+        }
+    )
+
+
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         id="listAgents",
         method="GET",
         path="/agents",
-        about="The agents that are yours to deal with.",
+        about="List the agents that your token is for.",
         scopes=("run", "read", "decide"),
         handler=list_,
         answers={200: Answer(about="The agents.", schema="Agents")},
@@ -132,7 +188,7 @@ OPERATIONS: tuple[Operation, ...] = (
         id="showAgent",
         method="GET",
         path="/agents/{name}",
-        about="An agent, and what its module says of itself.",
+        about="Show an agent, with the manifest of its module.",
         scopes=("run", "read", "decide"),
         handler=show,
         answers={200: Answer(about="The agent.", schema="Agent")},
@@ -142,7 +198,7 @@ OPERATIONS: tuple[Operation, ...] = (
         id="explainGrant",
         method="POST",
         path="/grants/explain",
-        about="Whether an agent may call a tool, and why. Nothing is called.",
+        about="Explain whether an agent may call a tool. Nothing is called.",
         scopes=("run", "read", "decide"),
         handler=judgement,
         body={
@@ -158,5 +214,14 @@ OPERATIONS: tuple[Operation, ...] = (
         },
         answers={200: Answer(about="The judgement.", schema="Judgement")},
         problems=("not-found",),
+    ),
+    Operation(
+        id="showCaller",
+        method="GET",
+        path="/me",
+        about="Show the caller and its permissions. `edit`: may change servers.",
+        scopes=("run", "read", "decide"),
+        handler=caller,
+        answers={200: Answer(about="The caller.", schema="Caller")},
     ),
 )

@@ -1,4 +1,4 @@
-"""Calls that wait for a person, and the person's word."""
+"""Approvals: calls that wait for a person, and decisions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from ...core.grants.approvals import VERDICTS, Verdict
 from ...errors import CaxtonError
 from ...runs.approvals import Waiting, waiting_in
 from ...runs.recording import Recording
-from ..edge.problems import Refusal
+from ..edge.messages import Refusal
 from .operations import Answer, Asked, Operation, Parameter, answer
-from .run_actions import REASON
-from .runs import STARTED, WAIT, going_on
+from .runs import REASON, STARTED, WAIT, going_on
 
 logger = logging.getLogger("caxton_host")
 
@@ -24,14 +23,14 @@ _LOOKED_AT = 1_000
 
 
 async def list_(asked: Asked) -> Response:
-    """Return the calls that wait, of runs that who asks may see."""
+    """Return the waiting calls of runs that the caller may see."""
     store = asked.service.store
-    rows = await store.runs(_LOOKED_AT, asked.text("agent"), "suspended")
+    rows = await store.reader.runs(_LOOKED_AT, asked.text("agent"), "suspended")
     found: list[Waiting] = []
     for row in reversed(rows):
         if asked.who.sees(row.agent, json.loads(row.actor)):
             try:
-                found += _waiting(asked, await Recording.load(row.run_id, store))
+                found += _waiting(asked, await Recording.load(row.run_id, store.reader))
             except CaxtonError as exc:
                 # The others wait nevertheless.
                 logger.warning("run %s cannot be read: %s", row.run_id, exc)
@@ -49,20 +48,20 @@ def _waiting(asked: Asked, recording: Recording) -> list[Waiting]:
 
 
 async def show(asked: Asked) -> Response:
-    """Return what is asked about a call."""
+    """Return the approval request of a call."""
     recording = await asked.service.recording(asked.who, asked.path["run"])
     for one in _waiting(asked, recording):
         if one.asked.seq == int(asked.path["seq"]):
             return answer(one.to_document())
     raise Refusal(
         "not-found",
-        "that event does not wait for an approval",
+        "that event is not waiting for an approval",
         fix="ask for the list of approvals",
     )
 
 
 async def decide(verdict: Verdict, asked: Asked) -> Response:
-    """Record what who asks says of a call."""
+    """Record the caller's decision on a call."""
     run_id, seq = asked.path["run"], int(asked.path["seq"])
     reason = str(asked.body.get("reason", ""))
     row = await asked.service.row(asked.who, run_id)
@@ -90,8 +89,8 @@ def _deciding(verdict: Verdict, about: str) -> Operation:
 
 
 _ABOUT = (
-    "Let a call be made: with these parameters, byte by byte.",
-    "Refuse a call. The agent is told that it was not approved.",
+    "Approve a call with exactly these parameters.",
+    "Deny a call. The agent learns that it was not approved.",
 )
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -100,8 +99,8 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/approvals",
-        about="The calls that wait for a person, the oldest first: of the newest "
-        "runs that are suspended. `more` says that others may wait.",
+        about="List the calls that wait for approval, oldest first, of the newest "
+        "suspended runs. `more`: others may wait.",
         scopes=("run", "read", "decide"),
         handler=list_,
         parameters=(
@@ -111,14 +110,15 @@ OPERATIONS: tuple[Operation, ...] = (
                 schema={"type": "string", "maxLength": 200},
             ),
         ),
-        answers={200: Answer(about="They are these.", schema="Approvals")},
+        answers={200: Answer(about="The calls.", schema="Approvals")},
     ),
     Operation(
         id="showApproval",
         reads=True,
         method="GET",
         path="/approvals/{run}/{seq}",
-        about="What is asked: all that would be sent. `seq` is the event of the "
+        about="Show an approval request: everything that would be sent. `seq` is the "
+        "event of the "
         "question.",
         scopes=("run", "read", "decide"),
         handler=show,
@@ -126,7 +126,7 @@ OPERATIONS: tuple[Operation, ...] = (
         problems=("not-found", "erased"),
     ),
     *(
-        _deciding(verdict, f"{about} The run goes on by itself.")
+        _deciding(verdict, f"{about} The run then resumes.")
         for verdict, about in zip(VERDICTS, _ABOUT, strict=True)
     ),
 )

@@ -1,7 +1,7 @@
 """
-Cursors of the whole log, for those who may not see all of it.
+Cursors of the whole log for principals that may not see all of it.
 
-A place in the log says how many events there are, of everybody. Its cursor is sealed
+A place in the log reveals the number of all events. Its cursor is sealed
 with a key that every host of the log can derive, and no caller: the hash of the first
 event of a host. Only `admin` sees events of hosts; what is sent of them elsewhere is a
 hash of that hash.
@@ -19,7 +19,7 @@ from ...core.grants.principals import Principal
 from ...core.names import RUN
 from ...lib.signing import opened, sealed
 from ...ports import Readings
-from ..edge.problems import NO_CURSOR, Refusal
+from ..edge.messages import NO_CURSOR, Refusal
 
 #: Every place has as many bytes, so that a cursor does not tell how long its number is.
 _SIZE = 40
@@ -27,7 +27,7 @@ _PREFIX = "o-"
 
 
 class Plain:
-    """Cursors as the store has them."""
+    """Cursors in the form of the store."""
 
     def write(self, place: str) -> str:
         """Return the cursor of a place."""
@@ -40,12 +40,12 @@ class Plain:
 
 @dataclass(frozen=True, slots=True)
 class Sealed(Plain):
-    """Cursors that say nothing but to a host of the log."""
+    """Cursors that only hosts of the log can read."""
 
     key: bytes = field(repr=False)
 
     def write(self, place: str) -> str:
-        """Return the cursor of a place; another one each time."""
+        """Return a cursor of a place, different each time."""
         box = sealed(self.key, place.encode().ljust(_SIZE))
         return _PREFIX + base64.urlsafe_b64encode(box).decode()
 
@@ -64,7 +64,7 @@ class Sealed(Plain):
         if place is None:
             raise Refusal(
                 "bad-request",
-                "no host of this log gave that cursor to a token like yours",
+                "not a cursor that this log gave to a token like yours",
                 fix=NO_CURSOR,
             )
         return place.decode().rstrip()
@@ -72,12 +72,12 @@ class Sealed(Plain):
 
 @dataclass(slots=True)
 class Cursors:
-    """Says which cursors a principal is given."""
+    """Chooses the form of cursors for a principal."""
 
     _key: bytes | None = field(default=None, init=False)
 
     async def of(self, who: Principal, store: Readings) -> Plain:
-        """Return those for *who*, of everything in *store*."""
+        """Return the form of cursors of *store* for *who*."""
         if who.may("admin"):
             return Plain()
         if self._key is None:
@@ -90,5 +90,5 @@ async def _derived(store: Readings) -> bytes:
         async for recorded, _ in events:
             if not recorded.stream.startswith(RUN):
                 return sha256(b"caxton.cursors/v1" + recorded.hash).digest()
-    # No host has written yet: nobody has a cursor to come back with.
+    # No host has written yet, so no client has a cursor.
     return secrets.token_bytes(32)

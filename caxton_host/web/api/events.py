@@ -1,36 +1,162 @@
-"""Events: page by page, or as they come."""
+"""Events: paginated, or streamed as server-sent events."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
-from ...core.grants.documents import event_document
 from ...core.grants.principals import Principal
-from ...core.log.events import Recorded
+from ...core.log.events import Recorded, event_document
 from ...core.log.runs import ENDS, GOING_ON
 from ...core.names import RUN, run_of, stream_of
+from ...errors import CaxtonError
 from ...ports import Readings
 from .cursors import Plain
-from .operations import Answer, Asked, Operation, Parameter
-from .pages import Page
-from .streams import EventStream
+from .operations import Answer, Asked, Operation, Page, Parameter
+
+logger = logging.getLogger("caxton_host")
+
+#: Seconds between two checks for a stop, and between two heartbeats.
+_TICK = 1.0
+_HEARTBEAT = 15.0
+
+_HEAD: list[tuple[bytes, bytes]] = [
+    (b"content-type", b"text/event-stream"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class EventStream(Response):
+    """
+    Sends events until they end, the client disconnects, or the host stops.
+
+    One event is read at a time, and the next once it is sent: nothing is buffered
+    for a client that does not read.
+
+    Args:
+        events: Each with the cursor behind it.
+
+        after: The cursor before the first event, for clients that reconnect.
+
+        stops: Returns whether the host is about to stop.
+
+        place: Is held while they are sent.
+    """
+
+    def __init__(
+        self,
+        events: AsyncGenerator[tuple[Recorded, str]],
+        after: str | None = None,
+        *,
+        stops: Callable[[], bool],
+        place: AbstractContextManager[None],
+    ) -> None:
+        super().__init__(media_type="text/event-stream")
+        self._events = events
+        self._after = after
+        self._stops = stops
+        self._place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them."""
+        del scope
+        with self._place:
+            await self._until_gone(receive, send)
+
+    async def _until_gone(self, receive: Receive, send: Send) -> None:
+        tasks = {
+            asyncio.create_task(self._send(send)),
+            asyncio.create_task(_gone(receive)),
+        }
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        for task in done:
+            task.result()
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": _HEAD})
+        try:
+            async with aclosing(self._events) as events:
+                if self._after is not None:
+                    await send(_part(f"id: {self._after}\n\n"))
+                async for text in _ticking(events, self._stops):
+                    await send(_part(text))
+        except CaxtonError as exc:
+            # The client reconnects with its last cursor.
+            logger.warning("a stream of events ends early: %s", exc)
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _part(text: str) -> Message:
+    return {"type": "http.response.body", "body": text.encode(), "more_body": True}
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _ticking(
+    events: AsyncGenerator[tuple[Recorded, str]], stops: Callable[[], bool]
+) -> AsyncGenerator[str]:
+    """Yield events, and heartbeats between them."""
+    yield ": caxton\n\n"
+    silent = 0.0
+    coming: asyncio.Task[tuple[Recorded, str]] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.create_task(anext(events))
+            done, _ = await asyncio.wait([coming], timeout=_TICK)
+            if not done:
+                if stops():
+                    return
+                silent += _TICK
+                if silent >= _HEARTBEAT:
+                    silent = 0.0
+                    yield ": still here\n\n"
+                continue
+            try:
+                recorded, cursor = coming.result()
+            except StopAsyncIteration:
+                return
+            finally:
+                coming = None
+            silent = 0.0
+            yield _sent(recorded, cursor)
+    finally:
+        if coming:
+            coming.cancel()
+            await asyncio.wait([coming])
+
+
+def _sent(recorded: Recorded, cursor: str) -> str:
+    document = event_document(recorded) | {"cursor": cursor}
+    data = json.dumps(document, separators=(",", ":"))
+    return f"id: {cursor}\nevent: {recorded.type}\ndata: {data}\n\n"
+
 
 Found: TypeAlias = AsyncGenerator[tuple[Recorded, str]]
 
-#: Seconds that the log may be away from whoever follows it.
+#: Seconds that the log may be unavailable to a stream.
 _PATIENCE = 60.0
 _LAST = {kind for kind, state in ENDS.items() if state not in GOING_ON}
 _STREAM = "text/event-stream"
-#: Events that are looked at for one page, whoever they are for.
+#: Events that are read for one page, visible or not.
 _LOOKED_AT = 5_000
-#: Agents of so many runs are remembered by who follows all.
+#: Runs whose visibility a stream of all events caches.
 _REMEMBERED = 1_000
 
 
@@ -42,42 +168,42 @@ async def of_run(asked: Asked) -> Response:
     cursors = Plain()
     after = await _after(asked, cursors, stream)
     if not _wants_stream(asked):
-        found = store.tail(after, stream=stream, follow=False)
+        found = store.reader.tail(after, stream=stream, follow=False)
         return await _page(asked, cursors, after, found)
     goes_on = row.state in GOING_ON
-    is_done = after is not None and await _nothing_behind(store, stream, after)
+    is_done = after is not None and await _nothing_behind(store.reader, stream, after)
     if is_done and not goes_on:
         return Response(status_code=204)
-    found = store.tail(after, stream=stream, follow=goes_on, patience=_PATIENCE)
+    found = store.reader.tail(after, stream=stream, follow=goes_on, patience=_PATIENCE)
     return _follow(asked, cursors, after, _to_its_end(found))
 
 
 async def of_all(asked: Asked) -> Response:
-    """Return events of all streams that who asks may see."""
+    """Return events of all streams that the caller may see."""
     store = asked.service.store
-    cursors = await asked.desk.cursors.of(asked.who, store)
+    cursors = await asked.desk.cursors.of(asked.who, store.reader)
     after = await _after(asked, cursors)
-    seen = _Seen(asked.who, store)
+    seen = _Seen(asked.who, store.reader)
     if not _wants_stream(asked):
-        found = store.tail(after, follow=False)
+        found = store.reader.tail(after, follow=False)
         return await _page(asked, cursors, after, found, seen)
     if after is not None:
-        await _nothing_behind(store, None, after)
-    found = store.tail(after, follow=True, patience=_PATIENCE)
+        await _nothing_behind(store.reader, None, after)
+    found = store.reader.tail(after, follow=True, patience=_PATIENCE)
     return _follow(asked, cursors, after, seen.of(found))
 
 
 def _wants_stream(asked: Asked) -> bool:
     request = asked.request
-    # Whoever wants to know the head alone would wait for ever.
+    # A HEAD request would wait for ever.
     return request.method == "GET" and _STREAM in request.headers.get("accept", "")
 
 
 async def _after(asked: Asked, cursors: Plain, stream: str | None = None) -> str | None:
-    """Return the place to go on behind; the end is one, or else it would move."""
+    """Return the place to continue after; ``end`` is resolved once."""
     after = asked.text("last-event-id") or asked.text("after")
     if after == "end":
-        return await asked.service.store.end(stream)
+        return await asked.service.store.reader.end(stream)
     return after and cursors.read(after)
 
 
@@ -121,7 +247,7 @@ def _follow(asked: Asked, cursors: Plain, after: str | None, found: Found) -> Re
 
 
 async def _nothing_behind(store: Readings, stream: str | None, after: str) -> bool:
-    """Return whether a cursor is at the end; it is refused if it is none."""
+    """Return whether a cursor is at the end; refuse an invalid one."""
     async with aclosing(store.tail(after, stream=stream, follow=False)) as found:
         async for _ in found:
             return False
@@ -138,7 +264,7 @@ async def _to_its_end(found: Found) -> Found:
 
 @dataclass(slots=True)
 class _Seen:
-    """Leaves out the events that are not for a principal."""
+    """Filters events that a principal may not see."""
 
     who: Principal
     store: Readings
@@ -147,14 +273,14 @@ class _Seen:
     )
 
     async def of(self, found: Found) -> Found:
-        """Yield those that are for it."""
+        """Yield the visible events."""
         async with aclosing(found) as events:
             async for recorded, cursor in events:
                 if await self.may(recorded.stream):
                     yield recorded, cursor
 
     async def may(self, stream: str) -> bool:
-        """Return whether its events are for that principal."""
+        """Return whether the principal may see a stream."""
         if not stream.startswith(RUN):
             return self.who.may("admin")
         if stream not in self._runs:
@@ -170,17 +296,17 @@ class _Seen:
 _PARAMETERS = (
     Parameter(
         name="after",
-        about='Only events behind this cursor; "end": only those to come.',
+        about='Only events after this cursor; "end": only future events.',
         schema={"type": "string", "maxLength": 100},
     ),
     Parameter(
         name="limit",
-        about="How many at most, on one page.",
+        about="The maximum number of events per page.",
         schema={"type": "integer", "minimum": 1, "maximum": 1000, "default": 200},
     ),
     Parameter(
         name="last-event-id",
-        about="The same as `after`, as browsers send it.",
+        about="The same as `after`, sent by browsers.",
         schema={"type": "string", "maxLength": 100},
         place="header",
     ),
@@ -192,14 +318,17 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/runs/{run}/events",
-        about="Events of a run, in order. With `Accept: text/event-stream` they are "
-        "sent as they come, and the stream ends with the run.",
+        about="List the events of a run, in order. With `Accept: text/event-stream` "
+        "they are "
+        "streamed as they are recorded, and the stream ends with the run.",
         scopes=("run", "read", "decide"),
         handler=of_run,
         parameters=_PARAMETERS,
         answers={
             200: Answer(about="Events.", schema="Events", stream=True),
-            204: Answer(about="The run has ended, and nothing is behind the cursor."),
+            204: Answer(
+                about="The run has ended, and there are no events after the cursor."
+            ),
         },
         problems=("not-found", "refused"),
     ),
@@ -208,7 +337,8 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/events",
-        about="Events of all runs that you may see, and of hosts for admin.",
+        about="List the events of all runs that you may see, and for admin those of "
+        "hosts.",
         scopes=("read",),
         handler=of_all,
         parameters=_PARAMETERS,

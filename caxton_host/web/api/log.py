@@ -1,12 +1,16 @@
-"""What proves the log: checkpoints."""
+"""Checkpoints of the log, and blobs of runs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from starlette.responses import Response
 
-from ...core.grants.documents import checkpoint_document
-from ...core.log.checkpoint import parse_note
-from ..edge.problems import Refusal
+from ...core.log.checkpoint import checkpoint_document, parse_note
+from ...core.log.events import RunStarted, ToolCompleted
+from ...errors import NotFoundError
+from ...runs.recording import Recording
+from ..edge.messages import Refusal
 from .operations import Answer, Asked, Operation, answer
 
 
@@ -16,20 +20,49 @@ async def newest(asked: Asked) -> Response:
 
 
 async def covering(asked: Asked) -> Response:
-    """Return the smallest checkpoint that covers so many events."""
+    """Return the smallest checkpoint that covers that many events."""
     return await _checkpoint(asked, int(asked.path["size"]))
 
 
 async def _checkpoint(asked: Asked, size: int | None) -> Response:
-    text = await asked.service.store.checkpoint(size)
+    text = await asked.service.store.reader.checkpoint(size)
     if text is None:
         raise Refusal(
             "not-found",
-            "there is no such checkpoint yet",
-            fix="ask again once the host has signed one",
+            "no such checkpoint exists yet",
+            fix="retry after the host has signed one",
         )
     found = parse_note(text.encode()).checkpoint
     return answer(checkpoint_document(found, text))
+
+
+async def blob(asked: Asked) -> Response:
+    """Return bytes that a run refers to."""
+    digest = asked.path["sha256"]
+    recording = await asked.service.recording(asked.who, asked.path["run"])
+    # The digest alone is no reason to give away what other runs have.
+    if digest not in _digests(recording):
+        raise NotFoundError(f"the run does not refer to {digest}")
+    return Response(
+        await asked.service.store.reader.blob(digest),
+        media_type="application/octet-stream",
+    )
+
+
+def _digests(recording: Recording) -> Iterator[str]:
+    for recorded in recording.history:
+        match recorded.event:
+            case RunStarted(module_sha256=module, catalogue=catalogue):
+                yield module
+                for entry in catalogue.values():
+                    if isinstance(entry, dict):
+                        yield str(entry.get("definition_sha256"))
+            case ToolCompleted(blobs=blobs):
+                for one in blobs:
+                    if isinstance(one, dict):
+                        yield str(one.get("sha256"))
+            case _:
+                pass
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -37,7 +70,7 @@ OPERATIONS: tuple[Operation, ...] = (
         id="newestCheckpoint",
         method="GET",
         path="/checkpoints/latest",
-        about="The newest checkpoint of the log. Keep it elsewhere.",
+        about="Return the newest checkpoint of the log. Keep it elsewhere.",
         scopes=("admin",),
         handler=newest,
         answers={200: Answer(about="The checkpoint.", schema="Checkpoint")},
@@ -47,10 +80,23 @@ OPERATIONS: tuple[Operation, ...] = (
         id="coveringCheckpoint",
         method="GET",
         path="/checkpoints/{size}",
-        about="The smallest checkpoint that covers so many events.",
+        about="Return the smallest checkpoint that covers that many events.",
         scopes=("admin",),
         handler=covering,
         answers={200: Answer(about="The checkpoint.", schema="Checkpoint")},
         problems=("not-found",),
+    ),
+    Operation(
+        id="runBlob",
+        reads=True,
+        method="GET",
+        path="/runs/{run}/blobs/{sha256}",
+        about="Return bytes that a run refers to by their digest: its module, "
+        "definitions of "
+        "its tools, parts of their answers.",
+        scopes=("read",),
+        handler=blob,
+        answers={200: Answer(about="The bytes.", binary=True)},
+        problems=("not-found", "erased"),
     ),
 )

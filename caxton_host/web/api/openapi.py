@@ -1,5 +1,5 @@
 """
-The control API as OpenAPI 3.1 describes it, of the same table that the routes are.
+All operations of the control API, and their OpenAPI 3.1 document.
 
 ``python -m caxton_host.web.api.openapi`` prints it.
 """
@@ -8,23 +8,243 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 
 from ...core.calls import JSON
 from ...core.grants.principals import SCOPES
-from ..edge.problems import KINDS
+from ..edge.messages import KINDS
+from . import agents, approvals, events, log, runs, servers
 from .operations import IN_PATH, PREFIX, Answer, Operation, Parameter
-from .routes import OPERATIONS
-from .schemas import SHAPES
+
+OPERATIONS: tuple[Operation, ...] = tuple(
+    operation
+    for part in (runs, events, approvals, servers, agents, log)
+    for operation in part.OPERATIONS
+)
+
+
+_TEXT: dict[str, JSON] = {"type": "string"}
+_MAYBE_TEXT: dict[str, JSON] = {"type": ["string", "null"]}
+_NUMBER: dict[str, JSON] = {"type": "integer"}
+_MAYBE_NUMBER: dict[str, JSON] = {"type": ["integer", "null"]}
+_FLAG: dict[str, JSON] = {"type": "boolean"}
+_MAYBE_FLAG: dict[str, JSON] = {"type": ["boolean", "null"]}
+_MAP: dict[str, JSON] = {"type": "object"}
+_MAYBE_MAP: dict[str, JSON] = {"type": ["object", "null"]}
+_ANYTHING: dict[str, JSON] = {}
+_TEXTS: dict[str, JSON] = {"type": "array", "items": {"type": "string"}}
+_MAPS: dict[str, JSON] = {"type": "array", "items": {"type": "object"}}
+_TIME: dict[str, JSON] = {
+    "type": "integer",
+    "description": "Microseconds since 1970, UTC.",
+}
+
+
+def _ref(name: str) -> dict[str, JSON]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _list(name: str) -> dict[str, JSON]:
+    return {"type": "array", "items": _ref(name)}
+
+
+def _document(kind: str, /, **keys: JSON) -> dict[str, JSON]:
+    """Return the schema of a document that always has these keys."""
+    return {
+        "type": "object",
+        "required": ["$type", *keys],
+        "properties": {"$type": {"const": f"caxton.{kind}/v1"}, **keys},
+    }
+
+
+_RUN = _document(
+    "run",
+    run_id=_TEXT,
+    agent=_TEXT,
+    actor=_MAP,
+    module_sha256=_TEXT,
+    state={
+        "enum": ["running", "suspended", "completed", "failed", "cancelled", "broken"]
+    },
+    output=_ANYTHING,
+    error=_MAYBE_MAP,
+    calls={"type": "object", "additionalProperties": {"type": "integer"}},
+    events=_NUMBER,
+    started_at=_TIME,
+    duration_ms={"type": "number"},
+    trace_id=_MAYBE_TEXT,
+    forked_from=_MAYBE_MAP,
+    waits_for=_MAYBE_TEXT,
+    erased=_FLAG,
+)
+
+_SERVER = _document(
+    "server",
+    name=_TEXT,
+    transport=_TEXT,
+    address=_TEXT,
+    required=_FLAG,
+    origin=_TEXT,
+    host=_MAYBE_TEXT,
+    live=_MAYBE_FLAG,
+    as_of=_MAYBE_NUMBER,
+    state=_MAYBE_TEXT,
+    problem=_MAYBE_TEXT,
+    protocol=_MAYBE_TEXT,
+    latency_ms={"type": ["number", "null"]},
+    restarts=_MAYBE_NUMBER,
+    breaker=_MAYBE_TEXT,
+    generation=_MAYBE_NUMBER,
+)
+
+#: By the names that operations call them.
+SHAPES: Mapping[str, dict[str, JSON]] = {
+    "Problem": {
+        "type": "object",
+        "required": ["type", "title", "status", "detail", "fix", "instance"],
+        "properties": {
+            "type": {"type": "string", "pattern": "^/problems/"},
+            "title": _TEXT,
+            "status": _NUMBER,
+            "detail": _TEXT,
+            "fix": _TEXT,
+            "instance": _TEXT,
+        },
+    },
+    "Run": _RUN,
+    "Runs": _document("runs", runs=_list("Run"), next=_MAYBE_TEXT),
+    "RunResult": _document(
+        "run-result", run_id=_TEXT, state=_TEXT, output=_ANYTHING, error=_MAYBE_MAP
+    ),
+    "Event": _document(
+        "event",
+        position=_MAYBE_NUMBER,
+        stream=_TEXT,
+        seq=_NUMBER,
+        type=_TEXT,
+        schema_version=_NUMBER,
+        recorded_at=_TIME,
+        trace_id=_MAYBE_TEXT,
+        span_id=_MAYBE_TEXT,
+        payload=_MAYBE_MAP,
+        hash=_TEXT,
+        cursor=_TEXT,
+    ),
+    "Events": _document(
+        "events", events=_list("Event"), cursor=_MAYBE_TEXT, more=_FLAG
+    ),
+    "Explanation": _document(
+        "explanation",
+        run_id=_TEXT,
+        seq=_NUMBER,
+        call=_NUMBER,
+        name=_TEXT,
+        server=_MAYBE_TEXT,
+        tool=_MAYBE_TEXT,
+        effect=_MAYBE_TEXT,
+        params=_MAYBE_MAP,
+        verdict=_TEXT,
+        rule=_MAYBE_TEXT,
+        asks=_MAPS,
+        considered=_MAPS,
+        ended=_TEXT,
+        remedy=_MAYBE_TEXT,
+    ),
+    "Approval": _document(
+        "approval",
+        run_id=_TEXT,
+        agent=_TEXT,
+        seq=_MAYBE_NUMBER,
+        call=_NUMBER,
+        name=_TEXT,
+        server=_TEXT,
+        tool=_TEXT,
+        params=_MAP,
+        params_sha256=_TEXT,
+        rule=_TEXT,
+        by=_TEXTS,
+        asked_at=_TIME,
+        until=_MAYBE_NUMBER,
+        expired=_FLAG,
+    ),
+    "Approvals": _document("approvals", approvals=_list("Approval"), more=_FLAG),
+    "Server": _SERVER,
+    "Servers": _document("servers", servers=_list("Server")),
+    "ServerTest": _document(
+        "server-test",
+        server=_TEXT,
+        answers=_FLAG,
+        problem=_MAYBE_TEXT,
+        name=_MAYBE_TEXT,
+        version=_MAYBE_TEXT,
+        protocol=_MAYBE_TEXT,
+        tools=_TEXTS,
+        resources=_MAPS,
+    ),
+    "Restart": _document(
+        "restart", server=_TEXT, host=_TEXT, restarted=_FLAG, outcome=_TEXT
+    ),
+    "Restarts": _document("restarts", hosts=_list("Restart")),
+    "Reload": _document("reload", host=_TEXT, reloaded=_FLAG, outcome=_TEXT),
+    "Reloads": _document("reloads", hosts=_list("Reload")),
+    "ServerEdit": _document(
+        "server-edit",
+        change={"enum": ["added", "changed", "removed"]},
+        name=_TEXT,
+        hosts=_list("Reload"),
+    ),
+    "Caller": _document(
+        "caller",
+        kind=_TEXT,
+        id=_TEXT,
+        authenticated=_FLAG,
+        scopes=_TEXTS,
+        agents=_TEXTS,
+        roles=_TEXTS,
+        edit=_FLAG,
+    ),
+    "Tool": _document(
+        "tool",
+        server=_TEXT,
+        tool=_TEXT,
+        exposed=_TEXT,
+        description=_TEXT,
+        input_schema=_ANYTHING,
+        effect=_TEXT,
+        definition_sha256=_TEXT,
+        accepted=_MAYBE_FLAG,
+        on_change=_MAYBE_TEXT,
+    ),
+    "Tools": _document("tools", tools=_list("Tool")),
+    "Agent": _document("agent", name=_TEXT, module=_MAYBE_TEXT, grants=_MAP),
+    "Agents": _document("agents", agents=_list("Agent")),
+    "Judgement": _document(
+        "judgement",
+        agent=_TEXT,
+        server=_TEXT,
+        tool=_TEXT,
+        params=_MAP,
+        verdict=_TEXT,
+        rule=_MAYBE_TEXT,
+        asks=_MAPS,
+        considered=_MAPS,
+        remedy=_MAYBE_TEXT,
+    ),
+    "Checkpoint": _document(
+        "checkpoint", origin=_TEXT, size=_NUMBER, root=_TEXT, note=_TEXT
+    ),
+}
+
 
 _ABOUT = """\
-Runs of agents, on a host that serves. A run that you may not see does not exist for \
-you: 404. What is wrong is told as RFC 9457 has it.
+Runs of agents on a serving host. A run that you may not see does not exist for \
+you: 404. Errors are problem documents (RFC 9457).
 
-What changes something has `Content-Type: application/json`, and an empty object as \
-its body if it has nothing to say.
+A request that changes something has `Content-Type: application/json`, and an empty \
+object as its body if it has no parameters.
 
-Every list is a page. Where `next` or `more` says that there is more, ask for it with \
-the cursor that you were given.
+Lists are paginated. If `next` or `more` says that there is more, request the next \
+page with the cursor of the answer.
 """
 
 #: What every request may end in.
@@ -147,7 +367,7 @@ def _problems(one: Operation) -> dict[str, JSON]:
 
 
 def _responses() -> dict[str, JSON]:
-    """Return what is answered with each status of a problem."""
+    """Return the response of each status of a problem."""
     titles: dict[int, list[str]] = {}
     for kind, (status, title) in KINDS.items():
         titles.setdefault(status, []).append(f"{title} (`{kind}`).")

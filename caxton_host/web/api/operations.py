@@ -1,5 +1,5 @@
 """
-What can be asked of a host, as a table: the routes and their document are made of it.
+Operations: the table from which routes and the OpenAPI document are made.
 
     request -> scope -> parameters -> body -> handler -> response
 """
@@ -7,6 +7,7 @@ What can be asked of a host, as a table: the routes and their document are made 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -28,15 +29,49 @@ from ...lib.json_schema import input_check
 from ...ports import ToolSource
 from ...runs.admission import Line
 from ...service.run_service import Service
-from ..edge.bodies import GoneError, check_media
-from ..edge.concurrency import Crowd
-from ..edge.problems import Refusal
+from ..edge.messages import GoneError, Refusal, check_media
+from ..edge.middleware import ConcurrencyLimit
 from .cursors import Cursors
-from .pages import text_of
+
+_BYTES = 4 * 1024 * 1024
+
+
+def text_of(document: JSON) -> str:
+    """Return a document as JSON text."""
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+
+
+@dataclass(slots=True)
+class Page:
+    """A page of documents of bounded size."""
+
+    _parts: list[str] = field(default_factory=list[str], init=False)
+    _size: int = field(default=0, init=False)
+
+    def add(self, document: JSON) -> None:
+        """Add a part."""
+        text = text_of(document)
+        self._parts.append(text)
+        self._size += len(text)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the rest must go on another page."""
+        return self._size >= _BYTES
+
+    def answer(self, document: Mapping[str, JSON], name: str) -> Response:
+        """Return a response that holds *document*, with the parts under *name*."""
+        head = text_of({**document})[:-1]
+        body = f"{head},{json.dumps(name)}:[{','.join(self._parts)}]}}"
+        return Response(body, media_type="application/json")
+
 
 PREFIX = "/api/v1"
 
-#: Who reads much of the log at a time. More would only wait for the interpreter, and
+#: Concurrent readers of much of the log. More would only wait for the interpreter, and
 #: have the event loop wait with them.
 _READERS = 2
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
@@ -49,13 +84,13 @@ _NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 200}
 _SEQ: Schema = {"type": "integer", "minimum": 1, "maximum": 2**53}
 _EMPTY: Schema = {"type": "object", "additionalProperties": False}
 _DIGEST: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-#: What stands in a path, by name. What cannot be one of these is not found.
+#: Parameters of paths, by name. A value that does not match is not found.
 IN_PATH: Mapping[str, tuple[Schema, str]] = {
     "run": (_ID, "The id of a run."),
     "seq": (_SEQ, "The number of an event of the run."),
     "name": (_NAME, "The name of a server or an agent."),
     "sha256": (_DIGEST, "The SHA-256 of the bytes, in hex."),
-    "size": (_SEQ, "How many events a checkpoint has to cover."),
+    "size": (_SEQ, "How many events the checkpoint must cover."),
 }
 
 
@@ -65,12 +100,12 @@ def _readers() -> Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class ApiContext:
     """
-    What requests are answered from.
+    What handlers need besides the request.
 
     Attributes:
-        service: Serves runs.
+        service: Runs the agents.
 
         tools: What all servers offer, accepted or not.
 
@@ -78,20 +113,20 @@ class Desk:
 
         edit: Servers may be changed.
 
-        streams: Who follows events.
+        streams: Limits streams of events.
 
-        editing: Held by who changes the configuration.
+        editing: Held while the configuration is changed.
 
         cursors: Those of the whole log.
 
-        readers: Who reads much of the log at a time: a few, in turns.
+        readers: Limits concurrent readers of much of the log, in turns.
     """
 
     service: Service
     tools: ToolSource
     environ: Mapping[str, str] = field(repr=False)
     edit: bool
-    streams: Crowd
+    streams: ConcurrencyLimit
     editing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     cursors: Cursors = field(default_factory=Cursors, init=False)
     readers: Line = field(default_factory=_readers, init=False)
@@ -100,20 +135,20 @@ class Desk:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """
-    A request that is as it has to be.
+    A validated request.
 
     Attributes:
-        who: Asks.
+        who: The caller.
 
-        path: What stands in its path, by name.
+        path: The parameters of its path, by name.
 
-        given: Its parameters, with their defaults.
+        given: Its parameters, with defaults filled in.
 
-        body: What it holds.
+        body: Its parsed JSON body.
     """
 
     who: Principal
-    desk: Desk
+    desk: ApiContext
     request: Request
     path: Mapping[str, str]
     given: Mapping[str, JSON]
@@ -165,7 +200,7 @@ class Parameter:
         """
         if not values:
             if self.required:
-                raise _bad(self.name, "is needed")
+                raise _bad(self.name, "is required")
             return self.schema.get("default")
         if len(values) > 1:
             raise _bad(self.name, "is given twice")
@@ -179,12 +214,12 @@ class Parameter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """
-    What an operation may answer.
+    A response of an operation.
 
     Attributes:
         schema: The name of the schema of its document, or ``None``: it has none.
 
-        stream: It is sent as server-sent events to who wants that.
+        stream: It is sent as server-sent events on request.
 
         binary: It is bytes.
 
@@ -201,7 +236,7 @@ class Answer:
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """
-    Something that can be asked of a host.
+    An operation of the control API.
 
     Attributes:
         id: Names it in the document.
@@ -229,19 +264,19 @@ class Operation:
 
     @property
     def tag(self) -> str:
-        """What it is about: the first word of its path."""
+        """Its tag: the first segment of its path."""
         return self.path.split("/")[1]
 
     @property
     def in_path(self) -> list[str]:
-        """The names that stand in its path."""
+        """The names of parameters in its path."""
         return _IN_PATH.findall(self.path)
 
     @cached_property
     def _fits(self) -> Callable[[JSON], object]:
         return input_check(self.body)
 
-    async def answer(self, desk: Desk, request: Request) -> Response:
+    async def answer(self, desk: ApiContext, request: Request) -> Response:
         """
         Answer a request.
 
@@ -251,7 +286,7 @@ class Operation:
         who: Principal = request.scope["caxton.principal"]
         if not any(who.may(scope) for scope in self.scopes):
             raise ForbiddenError(
-                f"this needs the scope {' or '.join(self.scopes)}",
+                f"the scope {' or '.join(self.scopes)} is required",
                 fix="use a token that has it",
             )
         for name, text in request.path_params.items():
@@ -298,13 +333,11 @@ class Operation:
 def _check_path(name: str, text: str) -> None:
     schema, _ = IN_PATH[name]
     if input_check(schema)(_value(schema, text)):
-        raise Refusal(
-            "not-found", f"there is no such {name}", fix="take it from a list"
-        )
+        raise Refusal("not-found", f"no such {name}", fix="use one from a list")
 
 
 def _value(schema: Schema, text: str) -> JSON:
-    """Return a text as what a schema wants of it: as a number, if it can be one."""
+    """Return a text as a number if its schema requires one and it is one."""
     is_number = schema["type"] == "integer" and _NUMBER.fullmatch(text)
     return int(text) if is_number else text
 
@@ -321,19 +354,19 @@ def answer(
 
 
 def wrong_method(method: str, allowed: Iterable[str]) -> Refusal:
-    """Return the refusal of a method that a path does not have."""
+    """Return the refusal of a method that a path does not support."""
     return Refusal(
         "bad-method",
-        f"{method} is not for this path",
+        f"{method} is not allowed for this path",
         headers={"allow": ", ".join(allowed)},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A path, and what may be done there."""
+    """A path and its operations by method."""
 
-    desk: Desk
+    desk: ApiContext
     by_method: Mapping[str, Operation]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -347,7 +380,7 @@ class _Place:
         await response(scope, receive, send)
 
 
-def routes(desk: Desk, operations: Iterable[Operation]) -> list[Route]:
+def routes(desk: ApiContext, operations: Iterable[Operation]) -> list[Route]:
     """Return the routes of a table of operations."""
     by_path: dict[str, dict[str, Operation]] = {}
     for one in operations:

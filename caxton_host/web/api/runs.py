@@ -1,4 +1,4 @@
-"""Runs: start one, look at it, and do something with it."""
+"""Runs: start, list, show, cancel, resume, resolve, fork and explain."""
 
 from __future__ import annotations
 
@@ -7,30 +7,42 @@ import contextlib
 import json
 import logging
 import re
+from collections.abc import Callable, Mapping
 
 from starlette.responses import Response
 
-from ...core.calls import JSON
-from ...core.log.payloads import to_payload
-from ...core.log.runs import GOING_ON, RunRow
-from ...core.log.summary import RunSummary
+from ...core.calls import JSON, Completed
+from ...core.grants.forks import forking_point
+from ...core.log.events import ToolInvoked, to_payload
+from ...core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
+from ...core.log.runs import GOING_ON, RunRow, RunSummary
 from ...core.names import stream_of
-from ...errors import UsageError
-from ...runs.execution_info import trace_of
-from ...runs.run_summaries import summary_of
-from ...service.submission import Submission
-from ..edge.problems import Refusal
-from .operations import PREFIX, Answer, Asked, Operation, Parameter, answer
-from .pages import Page
+from ...errors import ToolError, UsageError
+from ...gateway.results import answered
+from ...runs.executor import trace_of
+from ...runs.explain import checks_of, explanation
+from ...runs.recording import Recording, summary_of
+from ...service.run_service import Submission
+from ..edge.messages import Refusal
+from .operations import (
+    IN_PATH,
+    PREFIX,
+    Answer,
+    Asked,
+    Operation,
+    Page,
+    Parameter,
+    answer,
+)
 
 logger = logging.getLogger("caxton_host")
 
 _PAGE = 100
-#: Runs that are looked at for one page, whoever they are of.
+#: Runs that are read for one page, visible or not.
 _LOOKED_AT = 2_000
 _LONGEST_WAIT = 60
 _PAUSE = 0.05
-#: No id of a run stands behind this one.
+#: Sorts after the id of every run.
 _BEHIND = "f" * 64
 _CURSOR = re.compile(r"([0-9]{1,18})-([0-9a-f-]{1,64})", re.ASCII)
 
@@ -49,7 +61,7 @@ STARTED = {
         headers={"Location": "Where the run is."},
     ),
     202: Answer(
-        about="The run goes on.",
+        about="The run is in progress.",
         schema="Run",
         headers={"Location": "Where the run is."},
     ),
@@ -57,14 +69,14 @@ STARTED = {
 
 
 async def seen(asked: Asked) -> RunSummary:
-    """Return what became of the run that the path names."""
+    """Return the summary of the run that the path names."""
     row = await asked.service.row(asked.who, asked.path["run"])
-    return await summary_of(asked.service.store, row)
+    return await summary_of(asked.service.store.reader, row)
 
 
 async def going_on(asked: Asked, run_id: str, behind: int = 0) -> Response:
     """
-    Return what became of a run, once the request has waited for it.
+    Return the summary of a run, after the wait of the request.
 
     Args:
         asked: Says how long.
@@ -80,7 +92,7 @@ async def going_on(asked: Asked, run_id: str, behind: int = 0) -> Response:
                 while (await service.row(asked.who, run_id)).epoch <= behind:  # noqa: ASYNC110 -- driven by any host
                     await asyncio.sleep(_PAUSE)
                 await service.background.over(run_id)
-    run = await summary_of(service.store, await service.row(asked.who, run_id))
+    run = await summary_of(service.store.reader, await service.row(asked.who, run_id))
     status = 202 if run.state in GOING_ON else 200
     where = {"location": f"{PREFIX}/runs/{run_id}"}
     return answer(run.to_document(), status, where)
@@ -109,7 +121,9 @@ def _check_module(asked: Asked, name: str) -> None:
         # It names files of the host.
         logger.warning("agent %s cannot be run: %s", name, exc)
         raise Refusal(
-            "unusable", "the host has no module for it", fix="ask who runs the host"
+            "unusable",
+            "the host has no module for the agent",
+            fix="ask the operator of the host",
         ) from None
 
 
@@ -119,7 +133,7 @@ async def list_(asked: Asked) -> Response:
     found, after = await _visible(asked, limit)
     runs = Page()
     for row in found:
-        run = await summary_of(asked.service.store, row)
+        run = await summary_of(asked.service.store.reader, row)
         runs.add(run.to_document())
         if runs.is_full:
             after = _cursor((row.started_at, row.run_id))
@@ -128,11 +142,11 @@ async def list_(asked: Asked) -> Response:
 
 
 async def _visible(asked: Asked, limit: int) -> tuple[list[RunRow], str | None]:
-    """Return runs that who asks may see, and where the next ones begin."""
+    """Return runs that the caller may see, and the place of the next ones."""
     before = _place(asked.text("cursor"))
     found: list[RunRow] = []
     for _ in range(0, _LOOKED_AT, _PAGE):
-        rows = await asked.service.store.runs(
+        rows = await asked.service.store.reader.runs(
             _PAGE,
             asked.text("agent"),
             asked.text("state"),
@@ -148,8 +162,8 @@ async def _visible(asked: Asked, limit: int) -> tuple[list[RunRow], str | None]:
         if len(rows) < _PAGE:
             return found, None
     assert before is not None  # noqa: S101 -- some were looked at
-    # The last one may be of somebody else, whose ids are not told: those of its very
-    # moment are looked at again.
+    # The last one may be of another principal, whose ids are not shown: those of its
+    # timestamp are read again.
     last = before[0]
     return [row for row in found if row.started_at != last], _cursor((last, _BEHIND))
 
@@ -165,24 +179,24 @@ def _place(cursor: str | None) -> tuple[int, str] | None:
     if match is None:
         raise Refusal(
             "bad-request",
-            "cursor: it is none of a list of runs",
-            fix="send what a page has as next",
+            "cursor: not a cursor of a list of runs",
+            fix="send the next of an earlier page",
         )
     return int(match[1]), match[2]
 
 
 async def show(asked: Asked) -> Response:
-    """Return what became of a run; of an erased one also who erased it, and why."""
+    """Return a run; of an erased one also the actor and reason of the erasure."""
     run = await seen(asked)
     document = run.to_document()
     if run.erased:
-        erased = (await asked.service.store.erased()).get(stream_of(run.run_id))
+        erased = (await asked.service.store.reader.erased()).get(stream_of(run.run_id))
         document["erasure"] = to_payload(erased) if erased else None
     return answer(document)
 
 
 async def result(asked: Asked) -> Response:
-    """Return what a run came to."""
+    """Return the result of a run."""
     run = await seen(asked)
     goes_on = run.state in GOING_ON
     return answer(
@@ -210,34 +224,134 @@ _LIST = (
     ),
     Parameter(
         name="prefix",
-        about="Only runs whose ids begin so.",
+        about="Only runs whose ids begin with this.",
         schema={"type": "string", "pattern": "^[0-9a-f-]{1,64}$"},
     ),
     Parameter(
         name="limit",
-        about="How many at most.",
+        about="The maximum number of runs.",
         schema={"type": "integer", "minimum": 1, "maximum": _PAGE, "default": 20},
     ),
     Parameter(
         name="cursor",
-        about="Go on here: `next` of an earlier answer.",
+        about="Where to continue: `next` of an earlier answer.",
         schema={"type": "string", "maxLength": 100},
     ),
 )
+
+
+REASON: dict[str, JSON] = {
+    "type": "string",
+    "maxLength": 2000,
+    "default": "",
+    "description": "The reason; it is recorded.",
+}
+_RESULT: dict[str, JSON] = {
+    "type": "object",
+    "description": "The answer of the tool: an MCP CallToolResult.",
+}
+_SEQ: dict[str, JSON] = {**IN_PATH["seq"][0]}
+
+_CHOICES: Mapping[str, Callable[[], Resolution]] = {
+    "retry": Resend,
+    "fail": Fail,
+    "abort": Abort,
+}
+
+
+async def cancel(asked: Asked) -> Response:
+    """Cancel a run."""
+    reason = str(asked.body.get("reason", ""))
+    await asked.service.cancel(asked.who, asked.path["run"], reason)
+    return answer((await seen(asked)).to_document())
+
+
+async def resume(asked: Asked) -> Response:
+    """Resume a run."""
+    restored = asked.body.get("restored") is True
+    await asked.service.resume(asked.who, asked.path["run"], restored=restored)
+    return await going_on(asked, asked.path["run"])
+
+
+async def fork(asked: Asked) -> Response:
+    """Fork a run."""
+    run_id, seq = asked.path["run"], _number(asked.body["seq"])
+    edited: Completed | None = None
+    if "result" in asked.body:
+        recording = await asked.service.recording(asked.who, run_id)
+        point = forking_point(recording.history, seq, edit=True)
+        edited = _given(asked, recording, point.edited)
+    new = await asked.service.fork(asked.who, run_id, seq, edited)
+    return await going_on(asked, new)
+
+
+async def resolve(asked: Asked) -> Response:
+    """Record the resolution of a call in doubt."""
+    run_id, seq = asked.path["run"], _number(asked.body["seq"])
+    choice = str(asked.body["choice"])
+    if (choice == "result") != ("result" in asked.body):
+        raise Refusal("bad-request", "result: only valid with the choice result")
+    resolution: Resolution
+    if choice == "result":
+        recording = await asked.service.recording(asked.who, run_id)
+        called = next((e.event for e in recording.own if e.seq == seq), None)
+        invoked = called if isinstance(called, ToolInvoked) else None
+        resolution = GiveResult(_given(asked, recording, invoked))
+    else:
+        resolution = _CHOICES[choice]()
+    reason = str(asked.body.get("reason", ""))
+    row = await asked.service.row(asked.who, run_id)
+    await asked.service.resolve(asked.who, run_id, seq, resolution, reason)
+    return await going_on(asked, run_id, behind=row.epoch)
+
+
+def _number(value: JSON) -> int:
+    # 3.0 is an integer, in JSON Schema.
+    assert isinstance(value, (int, float))  # noqa: S101 -- its schema says so
+    return int(value)
+
+
+def _given(
+    asked: Asked, recording: Recording, invoked: ToolInvoked | None
+) -> Completed:
+    """Return a result in a request as the tool's completion."""
+    result = asked.body["result"]
+    assert isinstance(result, dict)  # noqa: S101 -- its schema says so
+    size = len(json.dumps(result))
+    if size > recording.limits.result:
+        raise Refusal("too-large", f"result: more than {recording.limits.result} bytes")
+    options, redact = asked.service.config().options, asked.service.host.redact
+    try:
+        return answered(result, invoked, options, redact, size=size)
+    except ToolError as exc:
+        raise Refusal("bad-request", f"result: {exc}") from None
+
+
+async def explain(asked: Asked) -> Response:
+    """Return why a call was allowed or denied."""
+    service = asked.service
+    recording = await service.recording(asked.who, asked.path["run"])
+    checks = await checks_of(recording, service.store, service.config())
+    return answer(explanation(recording, checks, asked.number("seq")))
+
+
+_PROBLEMS = ("not-found", "conflict", "waiting", "erased", "refused", "sandbox")
+
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         id="startRun",
         method="POST",
         path="/runs",
-        about="Start a run of an agent. It goes on in the background.",
+        about="Start a run of an agent. It runs in the background.",
         scopes=("run",),
         handler=start,
         parameters=(
             WAIT,
             Parameter(
                 name="idempotency-key",
-                about="Made up by you: asked again with it, it is the same run.",
+                about="A key that you choose. A second request with the same key "
+                "returns the same run.",
                 schema=_KEY,
                 place="header",
             ),
@@ -248,7 +362,7 @@ OPERATIONS: tuple[Operation, ...] = (
             "additionalProperties": False,
             "properties": {
                 "agent": {"type": "string", "minLength": 1, "maxLength": 200},
-                "input": {"description": "What the agent is given."},
+                "input": {"description": "The input of the agent."},
                 "variables": {"type": "object"},
             },
         },
@@ -260,7 +374,7 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/runs",
-        about="The newest runs first: those that you may see.",
+        about="List the runs that you may see, newest first.",
         scopes=("run", "read", "decide"),
         handler=list_,
         parameters=_LIST,
@@ -271,7 +385,7 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/runs/{run}",
-        about="What became of a run.",
+        about="Show a run.",
         scopes=("run", "read", "decide"),
         handler=show,
         answers={200: Answer(about="The run.", schema="Run")},
@@ -282,13 +396,110 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/runs/{run}/result",
-        about="The output of a run that has ended.",
+        about="Return the output of a run that has ended.",
         scopes=("run", "read", "decide"),
         handler=result,
         answers={
             200: Answer(about="The run has ended.", schema="RunResult"),
-            202: Answer(about="The run goes on.", schema="RunResult"),
+            202: Answer(about="The run is in progress.", schema="RunResult"),
         },
         problems=("not-found",),
+    ),
+    Operation(
+        id="cancelRun",
+        method="POST",
+        path="/runs/{run}/cancel",
+        about="Cancel a run that you started. 409 if another host drives it: that "
+        "host is "
+        "asked to end it.",
+        scopes=("run",),
+        handler=cancel,
+        body={
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"reason": REASON},
+        },
+        answers={200: Answer(about="The run as it is now.", schema="Run")},
+        problems=("not-found", "conflict", "refused"),
+    ),
+    Operation(
+        id="resumeRun",
+        method="POST",
+        path="/runs/{run}/resume",
+        about="Resume a run that is suspended or that no host drives. A run that is "
+        "suspended because its log was restored from a copy (`waits_for` is "
+        "`restored`) "
+        "resumes with `restored`, which also requires the scope `decide`.",
+        scopes=("run",),
+        handler=resume,
+        parameters=(WAIT,),
+        body={
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"restored": {"type": "boolean"}},
+        },
+        answers=STARTED,
+        problems=_PROBLEMS,
+    ),
+    Operation(
+        id="resolveCall",
+        method="POST",
+        path="/runs/{run}/resolve",
+        about="Resolve a call in doubt. `seq` is the event of its "
+        "ToolInvoked. The run then resumes.",
+        scopes=("decide",),
+        handler=resolve,
+        parameters=(WAIT,),
+        body={
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["seq", "choice", "reason"],
+            "properties": {
+                "seq": _SEQ,
+                "choice": {
+                    "type": "string",
+                    "enum": ["retry", "result", "fail", "abort"],
+                },
+                "result": _RESULT,
+                "reason": REASON,
+            },
+        },
+        answers=STARTED,
+        problems=_PROBLEMS,
+    ),
+    Operation(
+        id="forkRun",
+        method="POST",
+        path="/runs/{run}/fork",
+        about="Fork a run: start one that begins with its events up to `seq`. With "
+        "`result`, the call of that event gets this result; that requires the scope "
+        "`decide` too.",
+        scopes=("run",),
+        handler=fork,
+        parameters=(WAIT,),
+        body={
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["seq"],
+            "properties": {"seq": _SEQ, "result": _RESULT},
+        },
+        answers=STARTED,
+        problems=_PROBLEMS,
+    ),
+    Operation(
+        id="explainCall",
+        reads=True,
+        method="GET",
+        path="/runs/{run}/explain",
+        about="Explain why a call was allowed or denied, rule by rule.",
+        scopes=("run", "read", "decide"),
+        handler=explain,
+        parameters=(
+            Parameter(
+                name="seq", about="Any event of the call.", schema=_SEQ, required=True
+            ),
+        ),
+        answers={200: Answer(about="The explanation.", schema="Explanation")},
+        problems=("not-found", "erased", "refused"),
     ),
 )

@@ -1,32 +1,42 @@
-"""Tool servers, what they offer, and the configuration that names them."""
+"""Tool servers: state, tools, tests, restarts and edits of the configuration."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 from starlette.responses import Response
 
 from ...config import describe
+from ...config.edit import add_server, change_server, check_references, remove_server
 from ...core.calls import JSON
-from ...core.grants.documents import (
+from ...core.grants.tool_catalog import Offered, tool_document
+from ...core.log.server_history import (
+    HOST,
+    LOOKED_AT,
+    OF_HOSTS,
+    OF_RUNS,
+    server_records,
+)
+from ...core.names import RUN, nearest
+from ...core.tools.contexts import ServerResource
+from ...core.tools.servers import (
     SERVERS_OFF,
     SERVERS_ON,
     server_document,
     server_test_document,
-    tool_document,
 )
-from ...core.grants.tool_catalog import Offered
-from ...core.log.server_history import HOST, LOOKED_AT, OF_HOSTS, OF_RUNS, learned
-from ...core.names import RUN, nearest
-from ...core.tools.contexts import ServerResource
 from ...core.tools.webhooks import SERVER as WEBHOOK
-from ...errors import NotFoundError, ServerUnavailable
+from ...errors import ForbiddenError, NotFoundError, ServerUnavailable, UsageError
 from ...ports import RunScope
-from ...runs.host_requests import Answer as Outcome
-from ...runs.host_requests import ask_hosts, reload_document, restart_document
+from ...runs.cancellation import Answer as Outcome
+from ...runs.cancellation import ask_hosts, reload_document, restart_document
 from .operations import Answer, Asked, Operation, Parameter, answer
-from .run_actions import REASON
+from .runs import REASON
 
 _ACTION: Mapping[str, JSON] = {
     "type": "object",
@@ -36,13 +46,13 @@ _ACTION: Mapping[str, JSON] = {
 
 
 async def list_(asked: Asked) -> Response:
-    """Return the servers, and how they did."""
+    """Return the servers with their last known state."""
     servers = await _servers(asked)
     return answer({"$type": "caxton.servers/v1", "servers": [*servers.values()]})
 
 
 async def show(asked: Asked) -> Response:
-    """Return a server, and how it did."""
+    """Return a server with its last known state."""
     return answer((await _servers(asked))[_name(asked)])
 
 
@@ -50,11 +60,11 @@ async def _servers(asked: Asked) -> dict[str, JSON]:
     config, store = asked.service.config(), asked.service.store
     described = describe(config)["servers"]
     assert isinstance(described, dict)  # noqa: S101 -- a table
-    known = learned(
+    known = server_records(
         config.servers,
-        await store.newest(HOST, OF_HOSTS, LOOKED_AT),
-        await store.newest(RUN, OF_RUNS, LOOKED_AT),
-        await store.hosts(),
+        await store.reader.newest(HOST, OF_HOSTS, LOOKED_AT),
+        await store.reader.newest(RUN, OF_RUNS, LOOKED_AT),
+        await store.leases.hosts(),
     )
     return {
         name: server_document(name, one) | known[name].document()
@@ -78,7 +88,7 @@ def _name(asked: Asked) -> str:
 
 
 async def test(asked: Asked) -> Response:
-    """Ask a server what it has, as the host has it; start it if it is not up."""
+    """Ask a server for its tools and resources; start it if necessary."""
     name = _name(asked)
     try:
         offered, found = await _asked(asked, name)
@@ -100,7 +110,7 @@ async def _asked(asked: Asked, name: str) -> tuple[Offered, list[ServerResource]
 
 
 def _by_hand(asked: Asked) -> RunScope:
-    """Return what is known of a run where there is none: what variables are else."""
+    """Return a scope without a run: the defaults of variables."""
     context = asked.service.config().context
     return RunScope(
         run_id="by-hand",
@@ -114,7 +124,7 @@ def _by_hand(asked: Asked) -> RunScope:
 
 
 async def restart(asked: Asked) -> Response:
-    """Have every host start a server anew."""
+    """Restart a server on all hosts."""
     name = _name(asked)
     outcomes = await _ask(asked, "restart", name)
     hosts: list[JSON] = [restart_document(name, *one) for one in outcomes.items()]
@@ -122,7 +132,7 @@ async def restart(asked: Asked) -> Response:
 
 
 async def reload(asked: Asked) -> Response:
-    """Have every host read its configuration again."""
+    """Reload the configuration on all hosts."""
     outcomes = await _ask(asked, "reload")
     hosts: list[JSON] = [reload_document(*one) for one in outcomes.items()]
     return answer({"$type": "caxton.reloads/v1", "hosts": hosts})
@@ -144,7 +154,7 @@ async def _ask(
 
 
 async def tools(asked: Asked) -> Response:
-    """Return every tool of every server, starting those that are not up."""
+    """Return all tools of all servers, which are started if necessary."""
     config = asked.service.config()
     known = (*config.servers, *((WEBHOOK,) if config.webhooks else ()))
     wanted = asked.text("server")
@@ -153,14 +163,16 @@ async def tools(asked: Asked) -> Response:
     names = known if wanted is None else (wanted,)
     async with asked.desk.tools.open(_by_hand(asked)) as opened:
         offered = await opened.offered(names)
-    offered = replace(offered, accepted=await asked.service.store.accepted(names))
+    offered = replace(
+        offered, accepted=await asked.service.store.definitions.accepted(names)
+    )
     found: list[JSON] = [tool_document(o, offered.accepted) for o in offered.offers]
     return answer({"$type": "caxton.tools/v1", "tools": found})
 
 
 _HOST = Parameter(
     name="host",
-    about="Only this host; default: all that share the log.",
+    about="Only this host. Default: all hosts that share the log.",
     schema={"type": "string", "maxLength": 100},
 )
 _SERVER = Parameter(
@@ -169,13 +181,126 @@ _SERVER = Parameter(
     schema={"type": "string", "maxLength": 200},
 )
 
+
+_LINE: dict[str, JSON] = {"type": "string", "minLength": 1, "maxLength": 4096}
+_PAIRS: dict[str, JSON] = {
+    "type": "object",
+    "maxProperties": 100,
+    "propertyNames": {"maxLength": 200},
+    "additionalProperties": {"type": "string", "maxLength": 4096},
+}
+_KEYS: Mapping[str, JSON] = {
+    "command": {
+        "type": "array",
+        "items": {"type": "string", "maxLength": 4096},
+        "minItems": 1,
+        "maxItems": 100,
+        "description": "The program, and its arguments.",
+    },
+    "url": _LINE,
+    "transport": {"enum": ["stdio", "http", "sse"]},
+    "env": {
+        **_PAIRS,
+        "description": "Secrets only as `${env:NAME}` or `${file:PATH}`.",
+    },
+    "headers": {
+        **_PAIRS,
+        "description": "Secrets only as `${env:NAME}` or `${file:PATH}`.",
+    },
+}
+_ONE_OF: list[JSON] = [{"required": ["command"]}, {"required": ["url"]}]
+_NAMED: dict[str, JSON] = {"name": {"type": "string", "minLength": 1, "maxLength": 64}}
+
+
+def may_edit(asked: Asked) -> bool:
+    """Return whether the caller may change servers."""
+    who = asked.who
+    return asked.desk.edit and who.authenticated and who.may("admin")
+
+
+async def add(asked: Asked) -> Response:
+    """Add a server, and reload the configuration on all hosts."""
+    name, keys = str(asked.body["name"]), _given(asked)
+    return await _edit(asked, "added", name, partial(add_server, **keys))
+
+
+async def change(asked: Asked) -> Response:
+    """Change how a server is reached, and reload the configuration."""
+    name, keys = asked.path["name"], _given(asked)
+    return await _edit(asked, "changed", name, partial(change_server, **keys))
+
+
+async def remove(asked: Asked) -> Response:
+    """Remove a server, and reload the configuration on all hosts."""
+    return await _edit(asked, "removed", asked.path["name"], remove_server)
+
+
+def _given(asked: Asked) -> dict[str, Any]:
+    keys: dict[str, Any] = {k: v for k, v in asked.body.items() if k in _KEYS}
+    check_references(keys.get("url"), keys.get("env"), keys.get("headers"))
+    return keys
+
+
+async def _edit(
+    asked: Asked, done: str, name: str, edit: Callable[..., None]
+) -> Response:
+    desk, service = asked.desk, asked.service
+    if not may_edit(asked):
+        raise ForbiddenError(
+            "this host does not allow changing servers over the network",
+            fix="write edit = true into [serve] of caxton.toml, start the host again, "
+            "and use a token with the scope admin",
+        )
+    async with desk.editing:
+        await asyncio.to_thread(_write, service.config().path, name, edit, desk.environ)
+    outcomes = await ask_hosts(
+        service.store, "reload", asked.who.actor, f"server {name} {done}"
+    )
+    hosts: list[JSON] = [reload_document(*one) for one in outcomes.items()]
+    return answer(
+        {
+            "$type": "caxton.server-edit/v1",
+            "change": done,
+            "name": name,
+            "hosts": hosts,
+        }
+    )
+
+
+def _write(
+    path: Path | None, name: str, edit: Callable[..., None], environ: Mapping[str, str]
+) -> None:
+    if path is None:
+        raise UsageError(
+            "the host has no configuration file", fix="run caxton init on the host"
+        )
+    try:
+        edit(path, name, environ=environ)
+    except OSError:
+        raise UsageError(
+            f"{path.name} cannot be written",
+            fix="give the host write access to its folder",
+        ) from None
+
+
+_ANSWERS = {
+    200: Answer(
+        about="The file was changed; the outcome per host.", schema="ServerEdit"
+    )
+}
+_ABOUT = (
+    "The rest of the file is unchanged. A result that would not load is refused, and "
+    "nothing is written. Requires `edit = true` in `[serve]`."
+)
+
+
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         id="listServers",
         reads=True,
         method="GET",
         path="/servers",
-        about="The tool servers, and how they are as far as the log knows.",
+        about="List the tool servers, with their last known state.",
         scopes=("admin",),
         handler=list_,
         answers={200: Answer(about="The servers.", schema="Servers")},
@@ -185,7 +310,7 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/servers/{name}",
-        about="A tool server, and how it is as far as the log knows.",
+        about="Show a tool server, with its last known state.",
         scopes=("admin",),
         handler=show,
         answers={200: Answer(about="The server.", schema="Server")},
@@ -195,29 +320,29 @@ OPERATIONS: tuple[Operation, ...] = (
         id="testServer",
         method="POST",
         path="/servers/{name}/test",
-        about="Ask a server what it has. It is started if it is not up.",
+        about="Ask a server for its tools and resources. It is started if necessary.",
         scopes=("admin",),
         handler=test,
-        answers={200: Answer(about="What it says, or why not.", schema="ServerTest")},
+        answers={200: Answer(about="Its answer, or the problem.", schema="ServerTest")},
         problems=("not-found", "server-unavailable"),
     ),
     Operation(
         id="restartServer",
         method="POST",
         path="/servers/{name}/restart",
-        about="Have hosts start a server anew. Calls under way there fail.",
+        about="Restart a server on all hosts. Its calls in progress fail.",
         scopes=("admin",),
         handler=restart,
         parameters=(_HOST,),
         body=_ACTION,
-        answers={200: Answer(about="What came of it.", schema="Restarts")},
+        answers={200: Answer(about="The outcome per host.", schema="Restarts")},
         problems=("not-found",),
     ),
     Operation(
         id="listTools",
         method="GET",
         path="/tools",
-        about="Every tool of every server. Servers that are not up are started.",
+        about="List all tools of all servers. Servers are started if necessary.",
         scopes=("admin",),
         handler=tools,
         parameters=(_SERVER,),
@@ -228,12 +353,59 @@ OPERATIONS: tuple[Operation, ...] = (
         id="reloadConfig",
         method="POST",
         path="/config/reload",
-        about="Have hosts read their configuration again. Runs under way keep theirs.",
+        about="Reload the configuration on all hosts. Runs in progress keep theirs.",
         scopes=("admin",),
         handler=reload,
         parameters=(_HOST,),
         body=_ACTION,
-        answers={200: Answer(about="What came of it.", schema="Reloads")},
+        answers={200: Answer(about="The outcome per host.", schema="Reloads")},
         problems=("not-found",),
+    ),
+    Operation(
+        id="addServer",
+        method="POST",
+        path="/servers",
+        about=f"Add a tool server to the configuration. It grants nothing. {_ABOUT}",
+        scopes=("admin",),
+        handler=add,
+        body={
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["name"],
+            "oneOf": _ONE_OF,
+            "properties": {**_NAMED, **_KEYS},
+        },
+        answers=_ANSWERS,
+        problems=("refused",),
+    ),
+    Operation(
+        id="changeServer",
+        method="PUT",
+        path="/servers/{name}",
+        about="Change how a tool server is reached. Keys that are left out are "
+        "unchanged; "
+        f"`env` and `headers` are each replaced as a whole. {_ABOUT}",
+        scopes=("admin",),
+        handler=change,
+        body={
+            "type": "object",
+            "additionalProperties": False,
+            "minProperties": 1,
+            "not": {"required": ["command", "url"]},
+            "properties": {**_KEYS},
+        },
+        answers=_ANSWERS,
+        problems=("not-found", "refused"),
+    ),
+    Operation(
+        id="removeServer",
+        method="DELETE",
+        path="/servers/{name}",
+        about="Remove a tool server from the configuration, and the options of its "
+        f"tools. {_ABOUT}",
+        scopes=("admin",),
+        handler=remove,
+        answers=_ANSWERS,
+        problems=("not-found", "refused"),
     ),
 )

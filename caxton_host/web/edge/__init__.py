@@ -1,1 +1,1 @@
-"""The outermost ring: every request is bounded and authenticated here."""
+"""The edge: every request is bounded and authenticated here."""

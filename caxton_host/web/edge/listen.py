@@ -1,7 +1,7 @@
 """
-Where a host listens: a socket, uvicorn, bounds on those who come, and signals.
+Listening: socket, uvicorn, bounds on connections, and signals.
 
-    bound -> listening -> (stopping: the first signal) -> nobody new -> closed
+    bound -> listening -> (stopping: the first signal) -> no new ones -> closed
 
 Clients have so long to say what they want; what they say after that is bounded by
 `edge`.
@@ -11,29 +11,141 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
+import resource
 import signal
 import socket
 import ssl
+from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from ...errors import UsageError
 from ...lib.fair_loop import Pace, paced
-from .room import HEALTH, Room, crowded, shedding
+from .messages import Answering, Problem, respond
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 
+logger = logging.getLogger("caxton_host")
+
+HEALTH = frozenset({"/healthz", "/readyz"})
+
+#: Connections at a time at the most, at the least, and those for health besides.
+_MOST, _LEAST, _SPARE = 4096, 4, 8
+
+#: What asyncio says when a connection cannot be taken, and how often at least it does.
+_NOT_TAKEN = "socket.accept() out of system resource"
+_QUIET = 10.0
+
+
+class Room:
+    """
+    Tracks a host's connections, and which of them are idle.
+
+    Args:
+        most: How many there may be; by default half as many as there are descriptors
+            left. The others are for workers, servers, files and the database.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self._most = _left() if most is None else most
+        self._idle: dict[asyncio.Transport, None] = {}
+
+    def rests(self, transport: asyncio.Transport) -> None:
+        """Note that a connection is idle, if it was not before."""
+        self._idle.setdefault(transport)
+
+    def works(self, transport: asyncio.Transport) -> None:
+        """Note that a connection is not idle, or gone."""
+        self._idle.pop(transport, None)
+
+    def shed(self) -> bool:
+        """Close the connection that is idle for longest; return whether one was."""
+        longest = next(iter(self._idle), None)
+        if longest is None:
+            return False
+        self.works(longest)
+        longest.abort()
+        return True
+
+    def is_for_all(self, present: int) -> bool:
+        """Return whether the newest of *present* connections may send any request."""
+        return present <= self._most or self.shed()
+
+    def is_for_health(self, present: int) -> bool:
+        """Return whether it may send health checks."""
+        return present <= self._most + _SPARE
+
+
+def _left() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _MOST
+    return min(_MOST, max(_LEAST, (soft - len([*Path("/dev/fd").iterdir()])) // 2))
+
+
+def health_only(app: ASGIApp) -> ASGIApp:
+    """Return *app* restricted to health checks."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in HEALTH:
+            await app(scope, receive, send)
+            return
+        full = Problem(
+            kind="overloaded",
+            detail="too many connections are open",
+            fix="try again later",
+            headers={"retry-after": "1"},
+        )
+        await respond(Answering(send, unread=True), full, scope["path"])
+
+    return answer
+
+
+@contextmanager
+def shedding(room: Room) -> Generator[None]:
+    """Close idle connections when none can be accepted, and log it once an outage."""
+    loop = asyncio.get_running_loop()
+    before, last = loop.get_exception_handler(), -_QUIET
+
+    def handle(loop: AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal last
+        if context.get("message") != _NOT_TAKEN:
+            if before is not None:
+                before(loop, context)
+            else:
+                loop.default_exception_handler(context)
+            return
+        room.shed()
+        if loop.time() - last >= _QUIET:
+            logger.error(
+                "no connection can be taken: %s. To fix: raise the limit of open files "
+                "(ulimit -n, or LimitNOFILE= of systemd)",
+                context.get("exception"),
+            )
+        last = loop.time()
+
+    loop.set_exception_handler(handle)
+    try:
+        yield
+    finally:
+        loop.set_exception_handler(before)
+
+
 #: Connections that may wait to be taken.
 _BACKLOG = 2048
-#: Connections taken, and requests that go on, in one turn of the event loop.
+#: Connections accepted, and requests resumed, in one turn of the event loop.
 _AT_ONCE = 8
 
 #: Seconds in which the head of a request must be there, and between two requests.
@@ -51,7 +163,7 @@ _LAST = 5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
     """
-    What a host shows of itself over TLS.
+    The TLS certificate of a host.
 
     Attributes:
         chain: A PEM file: its certificate, and those above it.
@@ -82,7 +194,7 @@ class Certificate:
 
 def bind(host: str, port: int) -> socket.socket:
     """
-    Return a socket that listens.
+    Return a listening socket.
 
     Raises:
         UsageError: It cannot be.
@@ -96,13 +208,13 @@ def bind(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, proto)
     except OSError as exc:
         raise UsageError(
-            f"{host!r} is no address to listen on: {exc.strerror}",
+            f"{host!r} is not an address to listen on: {exc.strerror}",
             fix="name one of this machine, as 127.0.0.1",
         ) from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(where)
-        # Whoever reads the address may come at once.
+        # A client that reads the address may connect at once.
         listener.listen(_BACKLOG)
     except OSError as exc:
         listener.close()
@@ -117,7 +229,7 @@ def bind(host: str, port: int) -> socket.socket:
 async def listening(
     app: ASGIApp, listener: socket.socket, certificate: Certificate | None = None
 ) -> AsyncGenerator[None]:
-    """Serve *app* to whoever comes; in the end, see answers under way out."""
+    """Serve *app*; at the end, let answers in progress finish."""
     room = Room()
     server = _Server(
         Config(
@@ -125,7 +237,7 @@ async def listening(
             http=partial(_Bounded, room),  # type: ignore[arg-type]  # it is called
             ws="none",
             lifespan="off",
-            # Who asks is known by a token, and never by a header of a proxy.
+            # Callers are authenticated by a token, never by a header of a proxy.
             proxy_headers=False,
             server_header=False,
             access_log=False,
@@ -152,7 +264,7 @@ async def listening(
 
 class _Server(Server):
     """
-    Leaves signals to `stopping`.
+    A uvicorn server that leaves signals to `stopping`.
 
     Attributes:
         up: Set when it takes requests.
@@ -174,7 +286,7 @@ class _Server(Server):
 
 
 class _Bounded(H11Protocol):
-    """Lets so many in, and who says nothing, or reads nothing, does not stay."""
+    """Bounds the number of connections, and closes silent or stuck ones."""
 
     _late: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
@@ -190,7 +302,7 @@ class _Bounded(H11Protocol):
             if not self._room.is_for_health(present):
                 transport.abort()
                 return
-            self.app = cast("Any", crowded(self.app))
+            self.app = cast("Any", health_only(self.app))
         self._await_head()
         self._room.rests(transport)
 
@@ -208,7 +320,7 @@ class _Bounded(H11Protocol):
             self._room.rests(self.transport)
 
     def _is_idle(self) -> bool:
-        # There is none before the first request.
+        # It is unset before the first request.
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return cycle is None or cycle.response_complete
 
@@ -244,7 +356,7 @@ class _Bounded(H11Protocol):
 
 class _Paced:
     """
-    Lets a few requests go on in each turn of the loop.
+    Lets a few requests proceed in each turn of the loop.
 
     When a thousand come at once, none of the others waits for all of them.
     """
@@ -262,7 +374,7 @@ class _Paced:
 @contextlib.contextmanager
 def stopping(told: Callable[[], None]) -> Generator[asyncio.Event]:
     """
-    Give an event that the first SIGTERM or SIGINT sets; a second one ends at once.
+    Yield an event set by the first SIGTERM or SIGINT; a second one exits.
 
     Args:
         told: Called with the first.

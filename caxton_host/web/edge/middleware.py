@@ -1,31 +1,209 @@
 """
-The outermost ring: behind it, every request is bounded and vouched for.
+The outermost middleware: bounds, authenticates and counts every request.
 
-    headers -> names -> who asks -> room -> body -> ticket -> app
+    headers -> names -> authentication -> limit -> body -> ticket -> app
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections import Counter
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...config import Serve
 from ...core.calls import JSON
 from ...core.grants.principals import Principal
+from ...core.text.urls import is_loopback
 from ...errors import BadBytes, OverloadedError
 from ...lib.logs import about
 from ...runs.admission import Line
-from .bodies import Bodies, GoneError, check_media, headers_of, parsed, replayed
-from .concurrency import Crowd
-from .identity import Identity
-from .names import Names, check_site
-from .problems import Refusal, problem_of
-from .reauth import Lasting
-from .sending import Answering, respond, rpc_error, send_whole
+from .authentication import Identity, ReauthenticatedSend
+from .messages import (
+    Answering,
+    Bodies,
+    GoneError,
+    Refusal,
+    check_media,
+    headers_of,
+    parsed,
+    problem_of,
+    replayed,
+    respond,
+    rpc_error,
+    send_whole,
+)
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_OWN = frozenset({"same-origin", "none"})
+_HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::([0-9]{1,5}))?")
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """
+    The accepted host names and origins.
+
+    Attributes:
+        bound: The address that is listened on.
+
+        hosts: Other names, each with its port or for any.
+
+        origins: Origins of pages that may ask.
+    """
+
+    bound: str
+    hosts: Collection[str] = ()
+    origins: Collection[str] = ()
+
+    def check_host(self, values: Sequence[str], local: str) -> None:
+        """
+        Check that a request is for this host.
+
+        Args:
+            values: Its ``Host`` headers.
+
+            local: The address that it came to.
+
+        Raises:
+            Refusal: It is not.
+        """
+        if len(values) != 1:
+            raise Refusal("bad-request", "a request has one Host header")
+        value = values[0].lower()
+        if not (self._ours(value, local) or value in self.hosts):
+            raise Refusal(
+                "misdirected",
+                "this host does not have that name",
+                fix="add the name to allowed_hosts in [serve]",
+            )
+
+    def _ours(self, value: str, local: str) -> bool:
+        name = _name(value)
+        if name is None:
+            return False
+        known = {self.bound, local, *self.hosts}
+        return name in known or (is_loopback(local) and name in _LOOPBACK)
+
+    def check_origin(
+        self, values: Sequence[str], local: str, *, scheme: str, host: str
+    ) -> str | None:
+        """
+        Check the origin; return it if its pages may read the answer.
+
+        Args:
+            values: The ``Origin`` headers of a request.
+
+            local: The address that it came to.
+
+            scheme: How it came: ``http`` or ``https``.
+
+            host: Its ``Host`` header.
+
+        Raises:
+            Refusal: The origin is not allowed.
+        """
+        if not values:
+            return None
+        if len(values) == 1 and values[0] in self.origins:
+            return values[0]
+        if len(values) == 1 and self._is_own(values[0].lower(), local, scheme, host):
+            # The browser lets a page read what its own host answers.
+            return None
+        raise Refusal(
+            "bad-origin",
+            "that origin is not allowed",
+            fix="add the origin to allowed_origins in [serve]",
+        )
+
+    def _is_own(self, origin: str, local: str, scheme: str, host: str) -> bool:
+        """Return whether an origin has this scheme, an own name, and this port."""
+        theirs, _, where = origin.partition("://")
+        return (
+            theirs == scheme
+            and (self._ours(where, local) or where in self.hosts)
+            and _port(where, scheme) == _port(host.lower(), scheme)
+        )
+
+
+def check_site(values: Sequence[str]) -> None:
+    """
+    Check ``Sec-Fetch-Site``: no page of another origin may send the request.
+
+    Raises:
+        Refusal: One does.
+    """
+    if any(value not in _OWN for value in values):
+        raise Refusal("bad-origin", "requests from pages of other origins are refused")
+
+
+def _name(value: str) -> str | None:
+    """Return the name or address in the value of a ``Host`` header."""
+    match = _HOST.fullmatch(value)
+    return match[1].strip("[]") if match else None
+
+
+def _port(value: str, scheme: str) -> int | None:
+    """Return the port in the value of a ``Host`` header, or that of the scheme."""
+    match = _HOST.fullmatch(value)
+    return match and int(match[2] or _PORTS[scheme])
+
+
+@dataclass(slots=True, kw_only=True)
+class ConcurrencyLimit:
+    """
+    Limits concurrent activities, per principal and in total.
+
+    Attributes:
+        each: Limit for one principal.
+
+        all: Limit for all principals.
+
+        what: The name of the activities, for messages.
+
+        present: Activities in progress.
+    """
+
+    each: int
+    all: int
+    what: str = "requests"
+    present: int = field(default=0, init=False)
+    _inside: Counter[str] = field(default_factory=Counter[str], init=False)
+
+    @contextmanager
+    def one(self, who: str) -> Generator[None]:
+        """
+        Count one activity while the block runs.
+
+        Raises:
+            OverloadedError: They are too many.
+        """
+        if self._inside[who] >= self.each:
+            raise OverloadedError(
+                f"{self.each} of your {self.what} are in progress, which is the limit",
+                retry_after=1,
+                whose="principal",
+            )
+        if self.present >= self.all:
+            raise OverloadedError(
+                f"too many {self.what} are in progress", retry_after=1, whose="host"
+            )
+        self._inside[who] += 1
+        self.present += 1
+        try:
+            yield
+        finally:
+            self.present -= 1
+            self._inside[who] -= 1
+            if not self._inside[who]:
+                del self._inside[who]
+
 
 logger = logging.getLogger("caxton_host")
 
@@ -46,20 +224,20 @@ _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 @dataclass(slots=True, kw_only=True)
 class Edge:
     """
-    An ASGI application around another, `app`.
+    The middleware around the application `app`.
 
     Attributes:
-        identity: Finds out who asks.
+        identity: Authenticates callers.
 
-        line: Who asks for a run gets a ticket there.
+        line: Gives tickets to requests for runs.
 
         names: Of the host, and of pages that may ask.
 
         bodies: Reads them.
 
-        open: Paths for which nobody has to say who they are.
+        open: Paths that need no authentication.
 
-        crowd: Requests under way.
+        limit: Requests under way.
     """
 
     app: ASGIApp
@@ -67,7 +245,7 @@ class Edge:
     line: Line
     names: Names
     bodies: Bodies
-    crowd: Crowd
+    limit: ConcurrencyLimit
     open: frozenset[str]
 
     @classmethod
@@ -80,7 +258,7 @@ class Edge:
         serve: Serve,
         open: frozenset[str],  # noqa: A002 -- as the attribute
     ) -> Edge:
-        """Return the edge that *serve* describes."""
+        """Return the middleware configured by *serve*."""
         return cls(
             app=app,
             identity=identity,
@@ -91,7 +269,7 @@ class Edge:
                 origins=serve.allowed_origins,
             ),
             bodies=Bodies(most=serve.body, all=max(_HELD, 2 * serve.body)),
-            crowd=Crowd(
+            limit=ConcurrencyLimit(
                 each=serve.concurrency, all=max(_ALL, 2 * (serve.runs + serve.queue))
             ),
             open=open,
@@ -132,10 +310,12 @@ class Edge:
             check_site(headers.get("sec-fetch-site", []))
         said = _authorization(headers)
         who = await self.identity.principal(said)
-        send = Lasting(answering, lambda: self.identity.principal(said), self.line.now)
+        send = ReauthenticatedSend(
+            answering, lambda: self.identity.principal(said), self.line.now
+        )
         key = who.key
         scope["caxton.principal"] = who
-        with self.crowd.one(key), about(principal=key):
+        with self.limit.one(key), about(principal=key):
             if scope["method"] in _BODILESS:
                 await self.app(scope, receive, send)
             else:
@@ -165,7 +345,7 @@ class Edge:
         await self.app(scope, again, send)
 
     def _origin(self, scope: Scope, headers: Mapping[str, Sequence[str]]) -> str | None:
-        """Return the origin whose pages may read the answer; refuse other names."""
+        """Check host and origin; return the origin that may read the answer."""
         local = (scope.get("server") or ("", None))[0]
         hosts = headers.get("host", [])
         self.names.check_host(hosts, local)
@@ -174,7 +354,7 @@ class Edge:
         return self.names.check_origin(origins, local, scheme=scheme, host=hosts[0])
 
     async def _parsed(self, body: bytes) -> JSON:
-        """Return what a body holds; a large one holds nobody up."""
+        """Parse a body; a large one in a thread."""
         if len(body) > _LARGE:
             return await asyncio.to_thread(parsed, body, limit=self.bodies.most)
         return parsed(body, limit=self.bodies.most)
@@ -182,14 +362,16 @@ class Edge:
     async def _mcp(
         self, scope: Scope, body: bytes, receive: Receive, send: Send
     ) -> None:
-        """Hand on a message of the Model Context Protocol; a call with a ticket."""
+        """Forward an MCP message; a call gets a ticket."""
         try:
             message = await self._parsed(body) if body else None
         except BadBytes as exc:
             await rpc_error(send, 400, None, _PARSE_ERROR, str(exc), {})
             return
         if isinstance(message, list):
-            await rpc_error(send, 400, None, _INVALID, "one message a request", {})
+            await rpc_error(
+                send, 400, None, _INVALID, "send one message per request", {}
+            )
             return
         if not isinstance(message, dict) or message.get("method") != "tools/call":
             await self.app(scope, receive, send)
@@ -224,7 +406,7 @@ def _authorization(headers: Mapping[str, Sequence[str]]) -> str | None:
 
 async def _preflight(send: Send, *, allowed: bool) -> None:
     if not allowed:
-        raise Refusal("bad-origin", "pages of that origin may not read answers")
+        raise Refusal("bad-origin", "that origin may not read responses")
     headers = {
         "access-control-allow-methods": _METHODS,
         "access-control-allow-headers": _MAY_SEND,

@@ -1,8 +1,8 @@
 """
-A call of an agent: a run that is waited for, told of while it lasts, and cancelled.
+A call of an agent over MCP: start its run, report progress, and cancel it.
 
-Whoever hangs up cancels its run. A call that names a run, or has an idempotency key,
-can be made again: its run goes on.
+A client that disconnects cancels its run. A call that names a run, or has an
+idempotency key, can be repeated: its run continues.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ from ...errors import (
     UsageError,
 )
 from ...runs.admission import Ticket
-from ...runs.execution_info import trace_of
+from ...runs.executor import trace_of
 from ...runs.recording import Recording
-from ...service.run_service import Service
-from ...service.submission import Submission
-from .agent_tools import IDEMPOTENCY_KEY, RUN_ID, AgentTool, ended, refused, told
+from ...service.run_service import Service, Submission
+from .agents import IDEMPOTENCY_KEY, RUN_ID, AgentTool, ended, refused, told
 
 logger = logging.getLogger("caxton_host")
 
@@ -85,7 +84,7 @@ class Call:
 
         ticket: Its place in the line, if it was taken before.
 
-        tell: Is told how far the run is, or ``None``: nobody wants to know.
+        tell: Reports progress to the client; ``None`` if it did not ask.
 
         held: What others need to end it.
     """
@@ -110,7 +109,7 @@ class Calls:
 
     async def make(self, call: Call) -> types.CallToolResult:
         """
-        Run an agent, and return what came of it.
+        Run an agent, and return its result.
 
         Raises:
             MCPError: There is no room, or no such run.
@@ -128,7 +127,7 @@ class Calls:
         except (UsageError, ForbiddenError, BusyError) as exc:
             return refused(f"The agent was not started: {exc}")
         except ServerUnavailable:
-            return refused("The agent was not started: a tool that it needs is down.")
+            return refused("The agent was not started: a required tool server is down.")
         call.held.run_id = run_id
         if call.held.reason:
             self._end(call.who, run_id, call.held.reason)
@@ -143,7 +142,7 @@ class Calls:
         if run_id is not None:
             return await self._again(call, run_id)
         if wrong := call.tool.mismatch(call.arguments):
-            raise UsageError(f"the arguments are not what it takes: {wrong}")
+            raise UsageError(f"the arguments do not match the input schema: {wrong}")
         wanted = Submission(
             agent=call.tool.card.name,
             input=call.tool.input(call.arguments),
@@ -155,7 +154,7 @@ class Calls:
         return await self.service.submit(call.who, wanted, call.ticket)
 
     async def _again(self, call: Call, run_id: str) -> str:
-        """Have a run go on that is suspended; one that is not is waited for."""
+        """Resume a suspended run; wait for one that is not suspended."""
         row = await self.service.row(call.who, run_id)
         if row.agent != call.tool.card.name:
             raise NotFoundError(f"no run {run_id} of this agent")
@@ -165,12 +164,12 @@ class Calls:
             except OverloadedError:
                 raise
             except (Suspend, BusyError):
-                pass  # It waits on, or goes on already.
+                pass  # It still waits, or runs already.
         return run_id
 
     async def _over(self, run_id: str) -> Event | None:
         """
-        Return how the run ended, or ``None`` if that was erased.
+        Wait for the end of a run; ``None`` if it was erased.
 
         Raises:
             StoreError: Nothing more is recorded of it now.
@@ -179,13 +178,13 @@ class Calls:
             if end := await self.service.background.over(run_id):
                 return end
             store = self.service.store
-            history = await store.read(stream_of(run_id))
+            history = await store.reader.read(stream_of(run_id))
             last = next((one for one in reversed(history) if one.type in ENDS), None)
             if last is None:
                 raise StoreError(f"the start of run {run_id} could not be stored")
             if ENDS[last.type] != "running":
                 return last.event
-            if any(row.run_id == run_id for row in await store.idle()):
+            if any(row.run_id == run_id for row in await store.leases.idle()):
                 raise StoreError(f"no host drives run {run_id}: its log failed")
             await asyncio.sleep(_EVERY)
 
@@ -193,7 +192,7 @@ class Calls:
 
     @asynccontextmanager
     async def _told(self, call: Call, run_id: str) -> AsyncGenerator[None]:
-        """Tell the client how far the run is."""
+        """Report the progress of the run to the client."""
         if call.tell is None:
             yield
             return
@@ -201,7 +200,7 @@ class Calls:
         telling = asyncio.create_task(_tell(rest, call.tell))
 
         def watch(event: ToolProgress) -> None:
-            # Who is slow, or cannot be told any more, holds up no run.
+            # A slow or disconnected client does not delay the run.
             with contextlib.suppress(anyio.WouldBlock, anyio.BrokenResourceError):
                 reports.send_nowait(_said(event))
 
@@ -217,12 +216,12 @@ class Calls:
 
     @asynccontextmanager
     async def _cancelling(self, call: Call, run_id: str) -> AsyncGenerator[None]:
-        """Cancel the run if the client hangs up, unless it may come back for it."""
+        """Cancel the run if the client disconnects, unless it can resume it."""
         try:
             yield
         except asyncio.CancelledError:
             if RUN_ID not in call.meta and IDEMPOTENCY_KEY not in call.meta:
-                # The task itself is cancelled, so somebody else has to.
+                # This task is cancelled, so another one must do it.
                 self._end(call.who, run_id, _HUNG_UP)
             raise
 
@@ -232,21 +231,21 @@ class Calls:
         end.add_done_callback(self._ends.discard)
 
     async def cancel(self, who: Principal, run_id: str, reason: str) -> None:
-        """Cancel a run in the name of *who*, if it goes on."""
+        """Cancel a run as *who*, if it has not ended."""
         try:
             await self.service.cancel(who, run_id, reason)
         except CaxtonError as exc:
             logger.info("run %s is not cancelled: %s", run_id, exc)
 
     async def settled(self) -> None:
-        """Return once the runs of those who hung up are cancelled."""
+        """Wait until the runs of disconnected clients are cancelled."""
         while self._ends:
             await asyncio.wait(self._ends)
 
     # -- when it is over -------------------------------------------------------
 
     async def _suspended(self, tool: AgentTool, run_id: str) -> types.CallToolResult:
-        recording = await Recording.load(run_id, self.service.store)
+        recording = await Recording.load(run_id, self.service.store.reader)
         # A tool that promises a structured result would break its word.
         error = tool.output_schema is not None
         return told(run_id, "suspended", _suspension(recording), error=error)
@@ -273,25 +272,25 @@ def _said(event: ToolProgress) -> str:
 
 
 def _suspension(recording: Recording) -> str:
-    """Return what a suspended run waits for, and how it goes on."""
+    """Return what a suspended run waits for, and how to continue it."""
     run_id, journal = recording.run_id, recording.journal()
     lines = [f"Run {run_id} is suspended. Do not call the tool again for the same."]
     for doubt in journal.in_doubt:
         call = doubt.invoked
         lines.append(
-            f"Call {call.call} ({call.name}) was sent, and whether it happened is "
-            "unknown: a person has to find out and say so."
+            f"Call {call.call} ({call.name}) was sent, and its outcome is "
+            "unknown: a person must find out and record it."
         )
     for asked in journal.waiting:
         wanted = asked.requested
-        by = " or ".join(map(str, wanted.by)) or "anybody who may decide"
+        by = " or ".join(map(str, wanted.by)) or "anyone with the scope decide"
         lines.append(
             f"Call {wanted.call} ({wanted.server}/{wanted.tool}) waits for the "
             f"approval of {by}."
         )
     if len(lines) == 1:
-        lines.append("It goes on when the host does.")
-    lines.append(f'Then a call with {{"{RUN_ID}": "{run_id}"}} in _meta goes on.')
+        lines.append("It continues when the host does.")
+    lines.append(f'To continue, call with {{"{RUN_ID}": "{run_id}"}} in _meta.')
     return "\n".join(lines)
 
 

@@ -1,13 +1,13 @@
 """
-What stands between HTTP and the SDK: which way of answering a request gets.
+The HTTP transport of the MCP server: chooses how each request is answered.
 
 * JSON where the client takes nothing else, and where one answer is all there is;
 * a stream, with reports before the answer, for a call if the client takes one;
 * nothing is sent unasked, and no session is kept: no ``GET``, no ``DELETE``.
 
-Who closes the connection of a call hangs up. Clients of protocols before 2026-07-28
+Closing the connection cancels its call. Clients of protocols before 2026-07-28
 send a notification instead, on a connection of its own: so they are given a session
-id, which stands for nothing but the client.
+id, which only identifies the client.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import json
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -25,18 +24,13 @@ from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from ...core.grants.principals import Principal
-
-if TYPE_CHECKING:
-    from .server import AgentServer
-
+from ...service.run_service import Service
+from .server import ASKING, AgentServer, Context, scope_of
 
 _Message: TypeAlias = MutableMapping[str, Any]
 _Scope: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[_Message]]
 _Send: TypeAlias = Callable[[_Message], Awaitable[None]]
-
-#: Who makes the request that is being answered.
-ASKING: ContextVar[Principal] = ContextVar("asking")
 
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
@@ -51,7 +45,7 @@ _CANCELLED = "the client cancelled the call"
 _LONGEST = 500
 
 
-class Front:
+class HttpRouter:
     """The ASGI application of an `AgentServer`."""
 
     def __init__(self, agents: AgentServer, body: int) -> None:
@@ -119,7 +113,7 @@ class Front:
     async def _of_session(
         self, scope: _Scope, session: bytes | None, message: dict[str, Any]
     ) -> None:
-        """Let a call be cancelled by whoever makes it, and cancel it."""
+        """Register a call for cancellation by its session, or cancel it."""
         if session is None:
             return
         who: Principal = scope["caxton.principal"]
@@ -136,7 +130,7 @@ class Front:
 
 
 async def _body(receive: _Receive, most: int) -> bytes | None:
-    """Return the body of a request, as far as it comes; ``None`` if it is too long."""
+    """Read the body of a request; ``None`` if it is too long."""
     body = bytearray()
     while len(body) <= most:
         message = await receive()
@@ -156,7 +150,7 @@ def _replayed(body: bytes, receive: _Receive) -> _Receive:
 
 
 def _decoded(body: bytes) -> dict[str, Any]:
-    """Return the message that is *body*, or nothing: the SDK says what is wrong."""
+    """Parse a message; ``{}`` if it is invalid, which the SDK reports."""
     try:
         message = json.loads(body)
     except (ValueError, RecursionError):
@@ -169,7 +163,7 @@ def _object(value: object) -> dict[str, Any]:
 
 
 def _complete(message: dict[str, Any]) -> bytes:
-    """Return a first message with all that it has to say. Some clients say nothing."""
+    """Return an ``initialize`` message completed with defaults."""
     said = _HELLO | _object(message.get("params"))
     return json.dumps({**message, "params": said}).encode()
 
@@ -188,3 +182,23 @@ async def _refused(send: _Send, status: int, *more: tuple[bytes, bytes]) -> None
     headers = [*more, (b"content-length", b"0")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": b""})
+
+
+def agents_app(service: Service, *, body: int = 4 * 1024 * 1024) -> HttpRouter:
+    """
+    Return the ASGI application that serves agents over MCP.
+
+    It works inside ``async with app.running():``, and once. Each request's scope has
+    ``caxton.principal``, and may have ``caxton.ticket``.
+
+    Args:
+        service: Runs the agents.
+
+        body: The most bytes of a request.
+    """
+
+    def principal(ctx: Context) -> Principal:
+        who: Principal = scope_of(ctx)["caxton.principal"]
+        return who
+
+    return HttpRouter(AgentServer(service=service, principal=principal), body)

@@ -1,5 +1,5 @@
 """
-The host as a server of MCP: agents are its tools, and a call of one is a run.
+The MCP server of a host: agents are its tools, and a call of one is a run.
 
 Every request is answered for the principal that makes it: what that may not start or
 see does not exist for it. Nothing is kept between requests.
@@ -9,33 +9,153 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, TypeAlias
 
 import anyio
 import mcp_types as types
+from anyio.abc import ObjectSendStream
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
+from mcp.shared.subscriptions import ResourcesListChanged, ServerEvent, ToolsListChanged
 from pydantic import ValidationError
 
 from ... import __version__
 from ...core.calls import JSON
 from ...core.grants.principals import Principal
-from ...errors import CaxtonError, StoreError
+from ...errors import CaxtonError, StoreError, UsageError
+from ...runs.modules import Card
 from ...service.run_service import Service
-from .agent_resources import AgentResources
-from .agent_tools import AgentTool
+from .agents import TTL, AgentResources, AgentTool, page
 from .calling import Call, Calls, Held, Tell
-from .http_router import ASKING, Front
-from .list_changed import Changes
-from .paging import TTL, page
-from .parse_error import answer_garbled
+
+#: Seconds between two looks at what the agents are.
+EVERY = 1.0
+#: Streams of one principal.
+_STREAMS = 64
+
+_REFUSED = -32000
+
+
+@dataclass(slots=True)
+class Changes:
+    """Watches the agents, and notifies clients of changes."""
+
+    service: Service
+    principal: Callable[[ServerRequestContext[Any, Any]], Principal]
+    bus: InMemorySubscriptionBus = field(default_factory=InMemorySubscriptionBus)
+    _piped: bool = field(default=False, init=False)
+    _listeners: Counter[str] = field(default_factory=Counter[str], init=False)
+    _telling: set[asyncio.Task[None]] = field(
+        default_factory=set[asyncio.Task[None]], init=False
+    )
+    _handler: ListenHandler = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._handler = ListenHandler(self.bus)
+
+    async def listen(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        params: types.SubscriptionsListenRequestParams,
+    ) -> types.SubscriptionsListenResult:
+        """Notify a client of changes until it disconnects, or the host stops."""
+        who = self.principal(ctx)
+        key = who.key
+        if self._listeners[key] >= _STREAMS:
+            raise MCPError(_REFUSED, f"{_STREAMS} streams are open, which is the limit")
+        self._listeners[key] += 1
+        wanted = types.SubscriptionFilter(
+            tools_list_changed=params.notifications.tools_list_changed,
+            resources_list_changed=params.notifications.resources_list_changed,
+        )
+        try:
+            return await self._handler(
+                ctx, params.model_copy(update={"notifications": wanted})
+            )
+        finally:
+            self._listeners -= Counter([key])
+
+    async def unasked(
+        self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
+    ) -> HandlerResult:
+        """Notify the client of a pipe, as in protocols before 2026-07-28."""
+        if ctx.method == "notifications/initialized" and not self._piped:
+
+            def tell(event: ServerEvent) -> None:
+                if not isinstance(event, ToolsListChanged):
+                    return
+                task = asyncio.create_task(ctx.session.send_tool_list_changed())
+                self._telling.add(task)
+                task.add_done_callback(self._telling.discard)
+
+            self._piped = True
+            self.bus.subscribe(tell)
+        return await call_next(ctx)
+
+    async def watch(self) -> None:
+        """Poll for changes."""
+        before = self._cards()
+        while True:
+            await asyncio.sleep(EVERY)
+            if self.service.line.closed:
+                self._handler.close()
+            if not self._listeners and not self._piped:
+                continue
+            now = self._cards()
+            if now != before:
+                before = now
+                await self.bus.publish(ToolsListChanged())
+                await self.bus.publish(ResourcesListChanged())
+
+    def _cards(self) -> list[Card]:
+        found: list[Card] = []
+        for agent in self.service.config().agents.values():
+            if agent.tool is not None:
+                try:
+                    found.append(self.service.library.card(agent))
+                except UsageError:
+                    continue
+        return found
+
+
+_NOT_JSON = types.ErrorData(code=types.PARSE_ERROR, message="that line is not JSON")
+_NO_MESSAGE = types.ErrorData(
+    code=types.INVALID_REQUEST, message="that line is not a JSON-RPC 2.0 message"
+)
+
+
+async def answer_invalid(
+    read: AsyncIterable[SessionMessage | Exception],
+    answer: Callable[[SessionMessage], Awaitable[None]],
+    messages: ObjectSendStream[SessionMessage],
+) -> None:
+    """Pass on valid messages in order, and answer invalid ones with an error."""
+    async with messages:
+        async for item in read:
+            if isinstance(item, SessionMessage):
+                await messages.send(item)
+            else:
+                error = types.JSONRPCError(jsonrpc="2.0", id=None, error=_fault(item))
+                await answer(SessionMessage(error))
+
+
+def _fault(exc: Exception) -> types.ErrorData:
+    if isinstance(exc, ValidationError):
+        first = exc.errors(include_input=False, include_context=False)[0]
+        if first["type"] != "json_invalid":
+            return _NO_MESSAGE
+    return _NOT_JSON
+
 
 logger = logging.getLogger("caxton_host")
 
@@ -46,17 +166,20 @@ _INSTRUCTIONS = (
     "again for the same then."
 )
 
-#: Names a call of one client: who, which session, which request.
+#: The principal of the request that is being answered.
+ASKING: ContextVar[Principal] = ContextVar("asking")
+
+#: Identifies a call: principal, session and request.
 Key: TypeAlias = tuple[str, ...]
 
-_FAULT = "the host could not do it"
-_UNRECORDED = "the host cannot record what it does"
+_FAULT = "the host could not handle the request"
+_UNRECORDED = "the host cannot write its log"
 
-_Context: TypeAlias = ServerRequestContext[Any, Any]
+Context: TypeAlias = ServerRequestContext[Any, Any]
 
 
 class _Server(Server[Any]):
-    """One that says only what it does: resources are not subscribed to."""
+    """A server that does not offer subscriptions to resources."""
 
     def get_capabilities(
         self,
@@ -77,12 +200,12 @@ class AgentServer:
     Attributes:
         service: Runs the agents.
 
-        principal: Returns who makes a request.
+        principal: Returns the principal of a request.
 
     """
 
     service: Service
-    principal: Callable[[_Context], Principal]
+    principal: Callable[[Context], Principal]
     _held: dict[Key, Held] = field(default_factory=dict[Key, Held], init=False)
     calls: Calls = field(init=False)
     changes: Changes = field(init=False)
@@ -109,7 +232,7 @@ class AgentServer:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Tell clients of other tools, and in the end cancel what nobody waits for."""
+        """Notify clients of changes; at the end, cancel runs without a client."""
         watching = asyncio.create_task(self.changes.watch())
         try:
             yield
@@ -123,7 +246,7 @@ class AgentServer:
         return {tool.name: tool for tool in sorted(tools, key=attrgetter("name"))}
 
     def tool(self, who: Principal, name: str) -> AgentTool | None:
-        """Return the agent that *who* may call by that name, if there is one."""
+        """Return the agent that *who* may call by that name, or ``None``."""
         for agent in self.service.config().agents.values():
             if agent.tool == name and who.may("run", agent.name):
                 return AgentTool(self.service.library.card(agent))
@@ -135,7 +258,7 @@ class AgentServer:
         return None if tool is None else tool.input_schema
 
     async def _list_tools(
-        self, ctx: _Context, params: types.PaginatedRequestParams | None
+        self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         tools = self.tools(self.principal(ctx))
         names, cursor = page(tools, params)
@@ -147,13 +270,13 @@ class AgentServer:
         )
 
     async def _call_tool(
-        self, ctx: _Context, params: types.CallToolRequestParams
+        self, ctx: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         who = self.principal(ctx)
         tool = self.tool(who, params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"no tool {params.name[:128]!r}")
-        scope = _scope(ctx)
+        scope = scope_of(ctx)
         call = Call(
             who=who,
             tool=tool,
@@ -173,7 +296,7 @@ class AgentServer:
                 del self._held[key]
 
     async def stop(self, key: Key, who: Principal, reason: str) -> None:
-        """Cancel the call with that key, if it is under way."""
+        """Cancel the call with that key, if it is in progress."""
         if (held := self._held.get(key)) is None:
             return
         held.reason = reason
@@ -181,12 +304,12 @@ class AgentServer:
             await self.calls.cancel(who, held.run_id, reason)
 
 
-def _scope(ctx: _Context) -> Mapping[str, Any]:
+def scope_of(ctx: Context) -> Mapping[str, Any]:
     """Return the ASGI scope of a request; on stdio it has none."""
     return {} if ctx.request is None else ctx.request.scope
 
 
-def _telling(ctx: _Context) -> Tell | None:
+def _telling(ctx: Context) -> Tell | None:
     if "progressToken" not in ((ctx.params or {}).get("_meta") or {}):
         return None
 
@@ -196,8 +319,8 @@ def _telling(ctx: _Context) -> Tell | None:
     return tell
 
 
-async def _guarded(ctx: _Context, call_next: CallNext) -> HandlerResult:
-    """Let no message of an error out that was not meant for clients."""
+async def _guarded(ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Hide messages of errors that are not meant for clients."""
     try:
         return await call_next(ctx)
     except (MCPError, ValidationError):
@@ -209,26 +332,6 @@ async def _guarded(ctx: _Context, call_next: CallNext) -> HandlerResult:
             logger.exception("%s of a client failed", ctx.method)
         said = _UNRECORDED if isinstance(exc, StoreError) else _FAULT
         raise MCPError(types.INTERNAL_ERROR, said) from None
-
-
-def agents_app(service: Service, *, body: int = 4 * 1024 * 1024) -> Front:
-    """
-    Return the ASGI application that serves agents, at whatever path it is mounted.
-
-    It works inside ``async with app.running():``, and once. Each request's scope has
-    ``caxton.principal``, and may have ``caxton.ticket``.
-
-    Args:
-        service: Runs the agents.
-
-        body: The most bytes of a request.
-    """
-
-    def principal(ctx: _Context) -> Principal:
-        who: Principal = _scope(ctx)["caxton.principal"]
-        return who
-
-    return Front(AgentServer(service=service, principal=principal), body)
 
 
 async def serve_stdio(service: Service, principal: Principal) -> None:
@@ -244,5 +347,5 @@ async def serve_stdio(service: Service, principal: Principal) -> None:
         options = agents.server.create_initialization_options(
             NotificationOptions(tools_changed=True)
         )
-        tasks.start_soon(answer_garbled, read, write.send, put)
+        tasks.start_soon(answer_invalid, read, write.send, put)
         await agents.server.run(messages, write, options)

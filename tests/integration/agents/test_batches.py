@@ -22,9 +22,9 @@ from caxton_host.core.log.events import (
     ToolCompleted,
     ToolInvoked,
     ToolRetried,
+    outcome_of,
 )
-from caxton_host.core.log.in_doubt import Retry
-from caxton_host.core.log.payloads import outcome_of
+from caxton_host.core.log.requests import Resend
 from caxton_host.errors import ToolError
 from caxton_host.ports import ToolRequest
 from caxton_host.runs.host import Host
@@ -134,18 +134,18 @@ class House:
         return await self.history()
 
     async def history(self) -> list[Recorded]:
-        return await self.store.read(f"run/{self.run_id}")
+        return await self.store.reader.read(f"run/{self.run_id}")
 
     def cut(self, history: list[Recorded]) -> None:
         """Leave no more of the run than that."""
-        self.store._streams[f"run/{self.run_id}"][:] = history
-        self.store._events[:] = history
+        self.store.streams[f"run/{self.run_id}"][:] = history
+        self.store.events[:] = history
 
     async def replay(self) -> Replayed:
         asked = len(self.tools.asked)
         found = await replay(
             self.run_id,
-            store=self.store,
+            store=self.store.reader,
             sandbox=self.sandbox,
             telemetry=NoTelemetry(),
         )
@@ -289,7 +289,7 @@ async def test_batch_with_an_unsafe_call_in_doubt_waits_for_a_person(
     assert not [e for e in again if isinstance(e.event, ToolRetried)]
     assert (await house.replay()).divergence is None
 
-    await house.host.resolve(house.run_id, 3, Retry(), actor=ANN, reason="not paid")
+    await house.host.resolve(house.run_id, 3, Resend(), actor=ANN, reason="not paid")
     async with asyncio.timeout(60):
         await house.host.resume(house.run_id, actor=ANN, grant=GRANT)
 

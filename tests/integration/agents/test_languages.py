@@ -10,11 +10,10 @@ import pytest
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.limits import Limits
-from caxton_host.core.log.events import Recorded, RunCompleted
-from caxton_host.core.log.payloads import to_payload
+from caxton_host.core.log.events import Recorded, RunCompleted, to_payload
 from caxton_host.errors import ToolError
 from caxton_host.runs.host import Host
-from caxton_host.runs.manifests import read
+from caxton_host.runs.modules import read_manifest
 from caxton_host.runs.replay import replay
 from caxton_host.runs.run_request import RunRequest
 from caxton_host.sandbox import WasmSandbox
@@ -61,7 +60,7 @@ async def _run(
             limits=Limits(),
         )
     )
-    return run_id, await store.read(f"run/{run_id}")
+    return run_id, await store.reader.read(f"run/{run_id}")
 
 
 def _told(history: list[Recorded]) -> list[tuple[str, dict[str, JSON]]]:
@@ -96,7 +95,7 @@ async def test_all_languages_leave_the_same_log_and_replay_anywhere(
         # Other workers, and no artifact of those.
         async with WasmSandbox(there, bytes(32)) as sandbox:
             again = await replay(
-                run_id, store=store, sandbox=sandbox, telemetry=NoTelemetry()
+                run_id, store=store.reader, sandbox=sandbox, telemetry=NoTelemetry()
             )
         assert again.divergence is None
     assert [type_ for type_, _ in told["c"]] == [
@@ -111,6 +110,6 @@ async def test_all_languages_leave_the_same_log_and_replay_anywhere(
 
 
 def test_all_languages_carry_the_same_manifest(weathers: dict[str, bytes]) -> None:
-    first = read(weathers["c"])
+    first = read_manifest(weathers["c"])
     assert first is not None
-    assert all(read(module) == first for module in weathers.values())
+    assert all(read_manifest(module) == first for module in weathers.values())

@@ -21,9 +21,9 @@ from caxton_host.core.calls import Completed
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.tool_catalog import Offered
 from caxton_host.core.log.events import RunResumed
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import BusyError, LeaseLost
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.ports import RunScope, ToolRequest
 from caxton_host.runs.cancellation import watching
 from caxton_host.runs.host import Host
@@ -85,7 +85,7 @@ async def drive(url: str, name: str, folder: Path) -> None:
         opened(url) as store,
         WasmSandbox(folder / "cache", b"k" * 32) as sandbox,
     ):
-        await store.join(name)
+        await store.leases.join(name)
         host = Host(
             store=store,
             tools=Effects(folder / "effects"),
@@ -105,14 +105,14 @@ async def drive(url: str, name: str, folder: Path) -> None:
                 except LeaseLost as exc:
                     tell("lost:", exc)
                 else:
-                    history = await store.read(f"run/{run_id}")
+                    history = await store.reader.read(f"run/{run_id}")
                     tell("ended:", history[-1].type)
             child.kill()
 
 
 async def claim(url: str, name: str, streams: Collection[str]) -> None:
     async with opened(url) as store:
-        await store.join(name)
+        await store.leases.join(name)
         tell("ready")
         sys.stdin.readline()
         for stream in streams:

@@ -74,7 +74,7 @@ def until(condition: Callable[[], object]) -> None:
 
 async def free(store: SqlStore, run_id: str) -> None:
     with anyio.fail_after(SOON):
-        while await store.owner(run_id) is not None:  # noqa: ASYNC110 -- nobody tells
+        while await store.leases.owner(run_id) is not None:  # noqa: ASYNC110 -- nobody tells
             await anyio.sleep(0.02)
 
 
@@ -92,15 +92,15 @@ async def test_host_that_was_stopped_past_its_lease_sends_nothing_more(
         run_id = read(old)
         until(lambda: len(effects(tmp_path)) > 5)
         async with opened(postgres_url) as store:
-            await store.join(NEW)
-            history = await store.read(f"run/{run_id}")
+            await store.leases.join(NEW)
+            history = await store.reader.read(f"run/{run_id}")
             with pytest.raises(BusyError, match=OLD):
                 await store.claim(f"run/{run_id}", resumed(), after=history[-1].seq)
 
             old.send_signal(signal.SIGSTOP)
             await free(store, run_id)
-            assert [row.run_id for row in await store.idle()] == [run_id]
-            history = await store.read(f"run/{run_id}")
+            assert [row.run_id for row in await store.leases.idle()] == [run_id]
+            history = await store.reader.read(f"run/{run_id}")
             log = await store.claim(f"run/{run_id}", resumed(), after=history[-1].seq)
             sent = effects(tmp_path)
             old.send_signal(signal.SIGCONT)
@@ -112,7 +112,7 @@ async def test_host_that_was_stopped_past_its_lease_sends_nothing_more(
             assert effects(tmp_path) == sent  # law 7
             assert log.holds()
             await log.append()
-            history = await store.read(f"run/{run_id}")
+            history = await store.reader.read(f"run/{run_id}")
             assert history[-1].event == resumed()  # it wrote nothing more
             known = [e.event.call for e in history if isinstance(e.event, ToolInvoked)]
             assert set(sent) <= set(known)  # law 2
@@ -132,7 +132,7 @@ async def test_host_that_was_stopped_and_not_missed_goes_on(
             end = read(old)
             # Either it saw its lease renewed in time, or it let go by itself.
             assert end.startswith(("ended: RunCompleted", "lost: the lease"))
-            history = await store.read(f"run/{run_id}")
+            history = await store.reader.read(f"run/{run_id}")
             known = [e.event.call for e in history if isinstance(e.event, ToolInvoked)]
             assert sorted(set(effects(tmp_path))) == effects(tmp_path)
             assert set(effects(tmp_path)) <= set(known)
@@ -148,8 +148,8 @@ async def test_stopped_host_on_sqlite_is_still_the_owner(tmp_path: Path) -> None
         async with opened(url(tmp_path)) as store:
             await anyio.sleep(2 * LEASE)
 
-            assert await store.owner(run_id) == OLD
-            assert await store.idle() == []
+            assert await store.leases.owner(run_id) == OLD
+            assert await store.leases.idle() == []
         count = len(effects(tmp_path))
         old.send_signal(signal.SIGCONT)
         until(lambda: len(effects(tmp_path)) > count)
@@ -164,16 +164,16 @@ async def test_run_of_a_killed_host_is_free(database: str, tmp_path: Path) -> No
         old.wait()
         os.kill(server, 0)  # it lives
         async with opened(database) as store:
-            await store.join(NEW)
+            await store.leases.join(NEW)
             if database.startswith("sqlite"):
                 # At once, though a child of the host lives on: it has no such lock.
-                assert await store.owner(run_id) is None
+                assert await store.leases.owner(run_id) is None
             await free(store, run_id)
-            history = await store.read(f"run/{run_id}")
+            history = await store.reader.read(f"run/{run_id}")
 
             await store.claim(f"run/{run_id}", resumed(), after=history[-1].seq)
 
-            assert await store.owner(run_id) == NEW
+            assert await store.leases.owner(run_id) == NEW
         os.kill(server, signal.SIGKILL)
 
 
@@ -198,8 +198,8 @@ async def test_two_hosts_race_for_each_run_and_one_wins(database: str) -> None:
             assert sorted(won[0] + won[1]) == streams
             for stream in streams:
                 owner = "host/a" if stream in won[0] else "host/b"
-                assert await store.owner(stream.removeprefix("run/")) == owner
-                assert len(await store.read(stream)) == 2
+                assert await store.leases.owner(stream.removeprefix("run/")) == owner
+                assert len(await store.reader.read(stream)) == 2
 
 
 async def test_request_ends_the_run_of_another_process(
@@ -214,12 +214,12 @@ async def test_request_ends_the_run_of_another_process(
             with pytest.raises(BusyError):
                 await cancel_idle(store, run_id, actor, "")
 
-            number = await store.request(run_id, "cancel", actor, "no more")
+            number = await store.requests.ask_run(run_id, "cancel", actor, "no more")
 
             assert read(old) == "ended: RunCancelled"
             assert old.wait(SOON) == 0
-            assert await store.outcome(number) == "cancelled"
-            history = await store.read(f"run/{run_id}")
+            assert await store.requests.outcome(number) == "cancelled"
+            history = await store.reader.read(f"run/{run_id}")
             assert history[-1].event is not None
             assert (history[-1].event.actor, history[-1].event.reason) == (  # type: ignore[attr-defined]
                 actor,

@@ -19,12 +19,14 @@ from caxton_host.core.log.events import (
     ToolFailed,
     ToolProgress,
     ToolRetried,
+    outcome_of,
 )
-from caxton_host.core.log.payloads import outcome_of
 from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import Restart, ServerConfig, ToolOptions
 from caxton_host.errors import NotFoundError, ToolError
 from caxton_host.gateway.gateway import Gateway
+from caxton_host.gateway.judge import Judge
+from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
 from caxton_host.mcp import McpTools
 from caxton_host.store.memory import MemoryLog, MemoryStore
@@ -51,15 +53,18 @@ async def gate_to(tools: McpTools) -> tuple[Gateway, MemoryLog]:
     catalogue = catalogue_for(grant, {}, offered.offers, offered.options)
     store = MemoryStore(clock=FakeClock(), entropy=FakeEntropy())
     log = store.create("run/1")
+    journal = Journal()
     gateway = Gateway(
-        run_id="1",
-        grant=grant,
-        routes=catalogue.routes,
-        journal=Journal(),
-        log=log,
-        now=FakeClock().now,
+        judge=Judge(
+            run_id="1",
+            grant=grant,
+            routes=catalogue.routes,
+            journal=journal,
+            redact=Redactor([SECRET]),
+            now=FakeClock().now,
+        ),
+        recorder=Recorder(log, journal),
         tools=tools,
-        redact=Redactor([SECRET]),
     )
     return gateway, log
 
@@ -153,8 +158,8 @@ async def test_large_binary_parts_are_kept_by_digest_for_log_and_agent(
     event = log.events[-1]
     assert isinstance(event, ToolCompleted)
     assert (event.data, event.blobs) == (outcome.data, outcome.blobs)
-    assert await store_of(log).blob(str(named["sha256"])) == picture
-    kept = await store_of(log).blob(str(blob["sha256"]))
+    assert await store_of(log).reader.blob(str(named["sha256"])) == picture
+    kept = await store_of(log).reader.blob(str(blob["sha256"]))
     assert kept == b"\xff\x00" * 50_000 + b"[redacted]"  # law 8
 
 
@@ -175,7 +180,7 @@ async def test_of_an_answer_that_is_not_kept_no_blob_is_kept(faulty: Faulty) -> 
     assert isinstance(outcome, Completed)
     assert len(outcome.blobs) == 2
     with pytest.raises(NotFoundError):
-        await store_of(log).blob(str(outcome.blobs[0]["sha256"]))
+        await store_of(log).reader.blob(str(outcome.blobs[0]["sha256"]))
 
 
 # -- too large ------------------------------------------------------------------
@@ -318,10 +323,14 @@ async def test_a_form_is_answered_with_its_defaults_where_that_is_wanted(
 @pytest.mark.parametrize(
     ("mode", "elicitation", "why"),
     [
-        ("rounds_with_form", "refuse", "elicitation/create, and an agent has none"),
-        ("rounds_with_a_sample", "refuse", "sampling/createMessage, and an agent"),
-        ("rounds_with_a_sample", "defaults", "sampling/createMessage, and an agent"),
-        ("rounds_with_a_url", "defaults", "elicitation/create, and an agent"),
+        (
+            "rounds_with_form",
+            "refuse",
+            "elicitation/create, which an agent cannot give",
+        ),
+        ("rounds_with_a_sample", "refuse", "sampling/createMessage, which an agent"),
+        ("rounds_with_a_sample", "defaults", "sampling/createMessage, which an agent"),
+        ("rounds_with_a_url", "defaults", "elicitation/create, which an agent"),
         ("rounds_for_nothing", "refuse", "does not say which"),
         ("rounds_of_no_shape", "refuse", "does not say which"),
         ("rounds_without_end", "refuse", "after 10 rounds"),
@@ -343,7 +352,7 @@ async def test_what_an_agent_has_not_is_refused(
 async def test_rounds_have_one_deadline(faulty: Faulty) -> None:
     async with faulty("rounds_without_end", timeout=0.3) as tools:
         await tools.offered(["faulty"])
-        with pytest.raises(ToolError, match=r"ever more|in time") as caught:
+        with pytest.raises(ToolError, match=r"until the deadline|in time") as caught:
             await tools.call_tool(request("act"))
     assert (caught.value.kind, caught.value.sent) == ("timeout", "unknown")
 

@@ -30,7 +30,7 @@ from caxton_host.core.tools.servers import (
 )
 from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools
-from caxton_host.mcp.status import ServerStatus
+from caxton_host.mcp.health import ServerStatus
 
 from .conftest import FAULTY, SECRET, Faulty, noted, processes, request, until
 from .faulty_http import FaultyHttp
@@ -102,7 +102,7 @@ async def test_of_two_calls_one_finds_out_whether_a_server_answers_again(
         gate.breaker.ended("failed", began=0, now=0)
         first = asyncio.create_task(tools.call_tool(request("act")))
         await until(lambda: noted(state, "call act"))
-        with pytest.raises(ToolError, match="not asked for a while"):
+        with pytest.raises(ToolError, match="calls are refused for a while"):
             await tools.call_tool(request("echo"))
         assert (await first).message == "fine"
         assert (await tools.call_tool(request("echo"))).message == "fine"

@@ -15,9 +15,8 @@ import uvicorn
 
 from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import ServerConfig
-from caxton_host.mcp import McpTools
+from caxton_host.mcp import McpTools, connect
 from caxton_host.mcp.connection import Connection
-from caxton_host.mcp.transport import subscription
 
 from .changing_server import server as changing
 from .conftest import SECRET, request, until
@@ -40,7 +39,7 @@ def connection_of(tools: McpTools) -> Connection:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription, "_SOONEST", 0.01)
+    monkeypatch.setattr(connect, "_REOPEN_MIN_S", 0.01)
 
 
 @asynccontextmanager

@@ -19,8 +19,8 @@ from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import OAuth, ServerConfig
 from caxton_host.errors import ServerUnavailable, ToolError, UsageError
 from caxton_host.mcp import McpTools
+from caxton_host.mcp.auth.login import log_in
 from caxton_host.mcp.auth.tokens import Login, TokenFile
-from caxton_host.mcp.login import log_in
 from tests.visitor import Visitor
 
 from .authority import Guarded, served, served_at_once
@@ -121,7 +121,7 @@ async def test_a_run_without_a_login_waits_for_nobody(tmp_path: Path) -> None:
         assert why.fix == FIX
         problem = tools.problem("crm")
         assert problem
-        assert (problem.fix, "nobody has logged in" in str(problem)) == (FIX, True)
+        assert (problem.fix, "there is no login" in str(problem)) == (FIX, True)
         assert at.issuer.asked == []
 
 
@@ -151,7 +151,7 @@ async def test_nobody_else_reads_what_a_login_left(tmp_path: Path) -> None:
         path.chmod(0o640)
         async with at.tools() as tools:
             assert (await unsent(tools)).fix == FIX
-            assert "not the user's alone" in str(tools.problem("crm"))
+            assert "can be read by others" in str(tools.problem("crm"))
         await at.log_in()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -212,7 +212,7 @@ async def test_a_call_that_is_turned_away_fails_unsent_and_the_next_has_a_token(
         async with at.tools() as tools:
             await said(tools)
             at.issuer.good.clear()
-            assert "another token" in str(await unsent(tools))  # law 2
+            assert "rejected the token" in str(await unsent(tools))  # law 2
             assert await said(tools) == "hello"
 
 
@@ -227,7 +227,7 @@ async def test_a_login_that_is_over_is_told_and_not_asked_for_again_and_again(
             at.issuer.refuses = 400
             for _ in range(3):
                 why = await unsent(tools)
-                assert (why.fix, "the login is over" in str(why)) == (FIX, True)
+                assert (why.fix, "the login has expired" in str(why)) == (FIX, True)
             assert len(at.issuer.forms) == 2
             at.issuer.refuses = 0
             await at.log_in()  # The host that is up takes note of it.
@@ -261,9 +261,11 @@ async def test_a_host_that_is_up_forgets_what_was_logged_out(tmp_path: Path) -> 
 async def test_a_login_that_cannot_be_kept_is_none(tmp_path: Path) -> None:
     async with scene(tmp_path) as at:
         at.folder.write_text("in the way")
-        assert "cannot be kept" in str(await at.refused())
+        assert "cannot be stored" in str(await at.refused())
         async with at.tools() as tools:
-            assert "cannot be kept" in str((await unsent(tools), tools.problem("crm")))
+            assert "cannot be stored" in str(
+                (await unsent(tools), tools.problem("crm"))
+            )
 
 
 async def test_a_login_is_for_one_address(tmp_path: Path) -> None:
@@ -304,7 +306,7 @@ async def test_a_host_that_is_up_uses_what_another_was_allowed(tmp_path: Path) -
             await at.log_in()
             challenge = 'Bearer error="insufficient_scope", scope=write'
             why = await access.lacking(challenge, used)
-            assert "another token" in str(why)
+            assert "rejected the token" in str(why)
             assert await access.lacking('Bearer error="invalid"', used) is None
 
 
@@ -333,7 +335,7 @@ async def test_a_server_that_never_has_enough_sends_nobody_to_log_in(
             at.issuer.good = dict.fromkeys(at.issuer.good, "")
             at.guarded.lacks = "read"
             why = await unsent(tools)
-            assert (why.fix, "said to be good for" in str(why)) == ("", True)
+            assert (why.fix, "a scope that the token has" in str(why)) == ("", True)
 
 
 @pytest.mark.parametrize("scope", ["admin", 'no"scope', "x" * 3000])
@@ -347,7 +349,7 @@ async def test_nothing_beyond_the_scope_of_the_operator_is_ever_asked_for(
         at.guarded.lacks = scope
         async with at.tools() as tools:
             why = await unsent(tools)
-            assert (why.fix, "more than scope of oauth" in str(why)) == ("", True)
+            assert (why.fix, "that oauth does not allow" in str(why)) == ("", True)
         assert at.kept.wanted is None
 
 
@@ -420,10 +422,10 @@ EVIL = "https://evil.example"
     ("says", "why"),
     [
         ({"issuer": EVIL}, "issuer mismatch"),
-        ({"authorization_endpoint": "javascript:alert(1)"}, "says nothing of itself"),
-        ({"authorization_endpoint": f"{EVIL}/a"}, "not its own"),
-        ({"token_endpoint": f"{EVIL}/t"}, "not its own"),
-        ({"registration_endpoint": f"{EVIL}/r"}, "not its own"),
+        ({"authorization_endpoint": "javascript:alert(1)"}, "has no metadata"),
+        ({"authorization_endpoint": f"{EVIL}/a"}, "not on the issuer's host"),
+        ({"token_endpoint": f"{EVIL}/t"}, "not on the issuer's host"),
+        ({"registration_endpoint": f"{EVIL}/r"}, "not on the issuer's host"),
         ({"code_challenge_methods_supported": None}, "PKCE"),
         ({"code_challenge_methods_supported": ["plain"]}, "PKCE"),
     ],
@@ -475,11 +477,11 @@ async def test_a_server_speaks_for_no_other_and_names_no_issuer_but_the_operator
         assert "does not match" in str(await at.refused())
         at.guarded.resource = None
         at.guarded.metadata = f"{EVIL}/metadata"
-        assert "not agreed on" in str(await at.refused())
+        assert "would leave the origins" in str(await at.refused())
         at.guarded.metadata = None
         for scope, why in (
-            ("read " * 2000, "too much"),
-            ("\\x", "cannot be asked for"),
+            ("read " * 2000, "challenge is too long"),
+            ("\\x", "scope is not valid"),
         ):
             at.guarded.scope = scope
             assert why in str(await at.refused())
@@ -583,5 +585,5 @@ async def test_nobody_logs_in_where_that_is_not_the_way(tmp_path: Path) -> None:
             replace(at.config, oauth=None),
             at.told(flow="credentials").config,
         ):
-            with pytest.raises(UsageError, match="nobody logs in"):
+            with pytest.raises(UsageError, match="there is no login for"):
                 await at._replace(config=config).log_in()

@@ -43,7 +43,7 @@ async def test_an_old_server_is_probed_by_the_first_host_only(
     state: Path, store: MemoryStore
 ) -> None:
     for _ in range(3):
-        async with server("legacy_ignores", state, store) as tools:
+        async with server("legacy_ignores", state, store.server_protocols) as tools:
             assert await works(tools)
     assert len(noted(state, "told server/discover")) == 1
     assert len(noted(state, "told notifications/initialized")) == 3
@@ -54,7 +54,7 @@ async def test_a_new_server_is_asked_as_before(store: MemoryStore) -> None:
         config = ServerConfig(name="web", url=there.url, transport="http")
         for _ in range(2):
             async with McpTools(
-                {"web": config}, redact=Redactor(), eras=store
+                {"web": config}, redact=Redactor(), eras=store.server_protocols
             ) as tools:
                 await tools.call_tool(request("echo", server="web"))
         assert len(there.told("server/discover")) == 2
@@ -66,7 +66,7 @@ async def test_an_old_server_over_http_is_greeted_at_once(store: MemoryStore) ->
         config = ServerConfig(name="web", url=there.url, transport="http")
         for _ in range(2):
             async with McpTools(
-                {"web": config}, redact=Redactor(), eras=store
+                {"web": config}, redact=Redactor(), eras=store.server_protocols
             ) as tools:
                 await tools.call_tool(request("echo", server="web"))
         assert len(there.told("server/discover")) == 1
@@ -79,13 +79,19 @@ async def test_a_server_that_became_a_new_one_is_asked_again(
         config = ServerConfig(
             name="web", url=there.url, transport="http", restart=Restart(backoff=0.01)
         )
-        async with McpTools({"web": config}, redact=Redactor(), eras=store) as tools:
+        async with McpTools(
+            {"web": config}, redact=Redactor(), eras=store.server_protocols
+        ) as tools:
             await tools.call_tool(request("echo", server="web"))
         there.legacy = False
-        async with McpTools({"web": config}, redact=Redactor(), eras=store) as tools:
+        async with McpTools(
+            {"web": config}, redact=Redactor(), eras=store.server_protocols
+        ) as tools:
             assert (await tools.offered(["web"])).offers == ()
             assert len((await tools.offered(["web"])).offers) == 2
-        async with McpTools({"web": config}, redact=Redactor(), eras=store) as tools:
+        async with McpTools(
+            {"web": config}, redact=Redactor(), eras=store.server_protocols
+        ) as tools:
             assert len((await tools.offered(["web"])).offers) == 2
 
 
@@ -154,12 +160,12 @@ async def test_a_server_may_start_before_the_store_is_open(
     async with server("legacy", state, late) as tools:
         starting = asyncio.create_task(works(tools))
         await asyncio.sleep(0.1)
-        late.settle(store)
+        late.settle(store.server_protocols)
         assert await starting
     other = LateEras()
     other.settle(None)
     async with server("legacy", state, other) as tools:
         assert await works(tools)
-    async with server("legacy", state, store) as tools:
+    async with server("legacy", state, store.server_protocols) as tools:
         assert await works(tools)
     assert len(noted(state, "told server/discover")) == 2

@@ -79,7 +79,7 @@ async def test_a_server_without_resources_is_told_of_and_stops_nothing(
 ) -> None:
     async with faulty("sound", resources=Resources()) as tools:
         [one] = await tools.resources(["faulty"], SCOPE)
-    assert one.error == "protocol: the server says that it has none"
+    assert one.error == "protocol: the server has no resources"
     assert "faulty: resource list left out" in caplog.text
 
 

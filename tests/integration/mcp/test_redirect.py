@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from caxton_host.errors import ToolError, UsageError
-from caxton_host.mcp.login import Asked
-from caxton_host.mcp.redirect import Browser, browser
+from caxton_host.mcp.auth.login import Asked
+from caxton_host.mcp.auth.redirect import Browser, browser
 
 STATE = "state-of-this-login"
 ASKED = Asked(address="https://a.example/", issuer="i", scope=None, state=STATE)
@@ -69,7 +69,7 @@ async def test_a_refusal_ends_the_wait(error: str, told: str) -> None:
 
 async def test_nobody_is_waited_for_without_end() -> None:
     async with browser(nothing, wait=0.05) as person:
-        with pytest.raises(ToolError, match="nobody logged in") as caught:
+        with pytest.raises(ToolError, match="no login within") as caught:
             await person.allow(ASKED)
         assert (caught.value.kind, caught.value.sent) == ("timeout", "no")
 
@@ -94,6 +94,6 @@ async def test_a_port_that_is_taken_is_told() -> None:
     async with browser(nothing, wait=1) as person:
         port = urlsplit(person.redirect_uri).port
         assert port
-        with pytest.raises(UsageError, match="is taken"):
+        with pytest.raises(UsageError, match="is in use"):
             async with browser(nothing, wait=1, port=port):
                 pass

@@ -124,7 +124,7 @@ async def test_what_is_kept_is_bounded_in_number_and_time(
         shared = at.tools._shared
         await until(lambda: not shared._ending)
         assert len(shared._idle) == 2
-        monkeypatch.setattr(pool, "_LINGER", 0.01)
+        monkeypatch.setattr(pool, "_LINGER_S", 0.01)
         async with at.tools.open(run({"tenant": "c"})) as tools:
             await said(tools)
         assert at.connections() == 3

@@ -138,7 +138,7 @@ async def test_all_pages_of_tools_are_listed(faulty: Faulty) -> None:
         ("endless_pages", "does not end"),
         ("huge_list", "too long"),
         ("long_list", "too long"),
-        ("no_list", "no list"),
+        ("no_list", "not a list"),
         ("junk_for_ever", "a line that is not JSON|a line that was refused"),
         ("dies_at_start", "exit code 5"),
         ("silent", "not ready within 1 s"),
@@ -351,7 +351,7 @@ async def test_a_keyed_tool_gets_the_key_in_the_argument_that_is_its_own(
     [
         (("no-such-program-here",), "no program 'no-such-program-here'"),
         (("./no/such/program",), "no program"),
-        ((), "nothing to run"),
+        ((), "no command is configured"),
         (("python", "a\0b"), "null byte"),
     ],
 )

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.cli import remote_runs
-from caxton_host.cli.context import Frame
-from caxton_host.cli.host_option import There
+from caxton_host.cli import remote_host
+from caxton_host.cli.context import RunOptions
+from caxton_host.cli.overrides import Overrides
+from caxton_host.cli.remote_host import RemoteHost
 from caxton_host.core.calls import JSON
-from caxton_host.core.grants.documents import event_document
-from caxton_host.core.log.events import Recorded
-from caxton_host.core.log.summary import summarise
+from caxton_host.core.log.events import Recorded, event_document
+from caxton_host.core.log.runs import summarise
 from caxton_host.errors import ServerUnavailable
-from caxton_host.remote import follow
+from caxton_host.remote import log
 from tests.integration.webhooks.conftest import Server
 from tests.scene import Scene, calling
 
@@ -87,15 +87,19 @@ def stream(events: list[Recorded]) -> bytes:
     )
 
 
+async def start(host: RemoteHost) -> None:
+    options = RunOptions(given=Overrides(), quiet=True, as_json=True)
+    async with host.history() as log:
+        await remote_host._start(host._report(options), log, {"agent": "a"})
+
+
 async def test_a_start_that_is_interrupted_is_cancelled_once_it_has_a_name(
     server: Server, ended: list[Recorded]
 ) -> None:
     host = Told(server)
     host.answers["POST /api/v1/runs"] = 202, JSON_TYPE, document(ended)
     host.ready.clear()
-    there = There(url=server.url)
-    told = remote_runs.told_there(Frame(there=there), quiet=True, as_json=True)
-    starting = asyncio.create_task(remote_runs._start(told, there, {"agent": "a"}))
+    starting = asyncio.create_task(start(RemoteHost(url=server.url)))
     while not host.asked:  # noqa: ASYNC110 -- of the client
         await asyncio.sleep(0.01)
     starting.cancel()
@@ -110,16 +114,13 @@ async def test_a_start_that_is_interrupted_is_cancelled_once_it_has_a_name(
 async def test_a_host_that_goes_while_a_run_is_waited_for_leaves_the_run(
     server: Server, ended: list[Recorded], monkeypatch: pytest.MonkeyPatch
 ) -> None:  # law 10
-    monkeypatch.setattr(follow, "_PATIENCE", 0.2)
+    monkeypatch.setattr(log, "_PATIENCE", 0.2)
     run_id = ended[0].stream.removeprefix("run/")
     host = Told(server)
     host.answers["POST /api/v1/runs"] = 202, JSON_TYPE, document(ended)
     host.answers[f"GET /api/v1/runs/{run_id}"] = 200, SSE, b""
-    told = remote_runs.told_there(
-        Frame(there=There(url=server.url)), quiet=True, as_json=True
-    )
     with pytest.raises(ServerUnavailable) as gone:
-        await remote_runs._start(told, There(url=server.url), {"agent": "a"})
+        await start(RemoteHost(url=server.url))
     assert f"run {run_id} is recorded, and the next host goes on" in str(gone.value)
     assert f"caxton runs show {run_id}" in gone.value.fix
 
@@ -137,7 +138,8 @@ async def test_a_run_that_another_host_drives_is_waited_for(
         f"GET {one}/events": (200, SSE, stream(ended)),
         f"GET {one}/events?": (200, JSON_TYPE, page(ended)),
     }
-    found, history = await remote_runs.cancel(There(url=server.url), "@last", "why")
+    async with RemoteHost(url=server.url).history() as log:
+        found, history = await remote_host._cancelled(log, "@last", "why")
     assert (found, history) == (run_id, ended)
     assert "it is asked" in capsys.readouterr().err
     assert json.loads(server.requests[1][1]) == {"reason": "why"}
@@ -150,9 +152,9 @@ async def test_a_token_file_is_read_once(
     file = tmp_path / "token"
     file.write_text("cx_one")
     file.chmod(0o644)
-    there = There(url=server.url, token_file=str(file))
+    host = RemoteHost(url=server.url, token_file=str(file))
     for _ in range(2):
-        async with there.log() as log:
+        async with host.history() as log:
             assert await log.summaries(1) == []
         file.write_text("cx_two")
     assert server.sent_headers["authorization"] == "Bearer cx_one"

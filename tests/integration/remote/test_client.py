@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.grants.documents import event_document
+from caxton_host.core.log.events import event_document
 from caxton_host.errors import (
     BusyError,
     CaxtonError,

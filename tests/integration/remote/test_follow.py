@@ -11,7 +11,7 @@ import pytest
 
 from caxton_host.core.calls import JSON
 from caxton_host.errors import NotFoundError, ServerUnavailable
-from caxton_host.remote import client, follow
+from caxton_host.remote import client, log
 from caxton_host.remote.address import Address
 from caxton_host.remote.client import Remote
 from caxton_host.remote.log import RemoteLog
@@ -55,7 +55,7 @@ def cutting(server: Server, sizes: Iterator[int], *, chunked: bool = False) -> N
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "_PAUSE", 0.0)
+    monkeypatch.setattr(log, "_PAUSE", 0.0)
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -98,7 +98,7 @@ async def test_a_run_that_is_over_is_not_asked_for_again(
 async def test_a_host_that_is_away_for_long_is_given_up(
     server: Server, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "_PATIENCE", 0.2)
+    monkeypatch.setattr(log, "_PATIENCE", 0.2)
     cutting(server, count(0, 0))
     with pytest.raises(ServerUnavailable):
         _ = [one async for one in RemoteLog(remote).follow("1")]
@@ -113,7 +113,7 @@ async def test_a_host_that_is_not_there_is_not_waited_for() -> None:
 async def test_a_host_that_says_nothing_is_asked_anew(
     server: Server, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "_IDLE", 0.05)
+    monkeypatch.setattr(log, "_IDLE", 0.05)
     silent = True
 
     async def script(writer: asyncio.StreamWriter) -> None:
@@ -143,7 +143,7 @@ async def test_a_host_that_says_nothing_is_asked_anew(
 async def test_what_are_no_events_end_it(
     server: Server, remote: Remote, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(follow, "MOST_BYTES", 1000)
+    monkeypatch.setattr(log, "MOST_BYTES", 1000)
     server.says(sent)
     server.close_after = True
     with pytest.raises(ServerUnavailable) as caught:

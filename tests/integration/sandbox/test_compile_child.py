@@ -51,7 +51,7 @@ def test_levels_are_those_of_the_host_in_their_order(built: wasmtime.Engine) -> 
         (f'"{INTERFACE}" (instance (export "now" (instance)))', '"now" as Component'),
         (f'"{INTERFACE}" (instance (export "x" (func)))', "it is unknown"),
         (f'"{INTERFACE}" (instance (export "r" (type (sub resource))))', '"r" as Res'),
-        (f'"{INTERFACE}" (instance)', 'entry point "run" is no function'),
+        (f'"{INTERFACE}" (instance)', 'entry point "run" is not a function'),
     ],
 )
 def test_what_the_host_does_not_have_is_named(

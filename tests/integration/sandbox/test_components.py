@@ -223,7 +223,7 @@ async def test_entry_point_of_another_type_is_refused_in_words(
     sandbox: WasmSandbox, entry: str
 ) -> None:
     module = component("", entry=entry, result="i32" if entry else "")
-    with pytest.raises(ModuleRefused, match='"run" is no function') as caught:
+    with pytest.raises(ModuleRefused, match='"run" is not a function') as caught:
         await sandbox.prepare(module, Limits(), "run")
     assert "() -> result<_, string>" in str(caught.value)
 

@@ -11,7 +11,7 @@ from mcp_types import RequestParamsMeta
 from caxton_host.core.grants.principals import Principal
 from caxton_host.runs.admission import Ticket
 from caxton_host.service.run_service import Service
-from caxton_host.web.mcp.server import agents_app
+from caxton_host.web.mcp.http_router import agents_app
 from tests.integration.mcp.authority import served
 from tests.office import ANN
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from caxton_host.config import Config
-from caxton_host.web.mcp import list_changed
+from caxton_host.web.mcp import server
 from caxton_host.web.mcp.server import serve_stdio
 from tests.office import ANN, Office
 
@@ -30,7 +30,7 @@ async def _main(folder: Path) -> None:
         return other if (folder / "other").exists() else office.config
 
     office.service.config = config
-    list_changed.EVERY = 0.01
+    server.EVERY = 0.01
     await serve_stdio(office.service, ANN)
 
 

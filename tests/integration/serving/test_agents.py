@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
 from caxton_host.core.log.events import RunCancelled, RunStarted
-from caxton_host.web.mcp.agent_tools import IDEMPOTENCY_KEY, RUN_ID, STATE
+from caxton_host.web.mcp.agents import IDEMPOTENCY_KEY, RUN_ID, STATE
 from tests.integration.serving.clients import Mode, meta, serving
 from tests.office import ANN, BOB, Office, Slow, who
 
@@ -53,7 +53,7 @@ async def test_a_call_is_a_run_of_who_calls(tmp_path: Path, mode: Mode) -> None:
     assert result.structured_content == {"sky": "clear"}
     assert result.meta is not None
     assert result.meta[STATE] == "completed"
-    recorded = await office.scene.store.read(f"run/{run_of(result)}")
+    recorded = await office.scene.store.reader.read(f"run/{run_of(result)}")
     started = recorded[0].event
     assert isinstance(started, RunStarted)
     assert started.actor == ANN.actor
@@ -114,7 +114,7 @@ async def test_arguments_that_do_not_fit_start_no_run(
 
     assert result.is_error
     assert "x" in str(result.content)
-    assert await office.scene.store.runs(10) == []
+    assert await office.scene.store.reader.runs(10) == []
 
 
 async def test_a_module_that_is_gone_is_no_business_of_clients(
@@ -151,10 +151,10 @@ async def test_a_client_that_hangs_up_cancels_its_run(
         await tools.reached.wait()
         call.cancel()
         await asyncio.wait([call])
-        (row,) = await office.scene.store.runs(10)
+        (row,) = await office.scene.store.reader.runs(10)
         await asyncio.wait_for(office.done(row.run_id), 10)
 
-    last = (await office.scene.store.read(f"run/{row.run_id}"))[-1].event
+    last = (await office.scene.store.reader.read(f"run/{row.run_id}"))[-1].event
     assert isinstance(last, RunCancelled)
     assert last.actor == ANN.actor
     assert last.reason
@@ -201,4 +201,4 @@ async def test_a_key_has_its_bounds(tmp_path: Path, mode: Mode, key: str) -> Non
         result = await served.call_tool("sky", {}, meta=meta(**{IDEMPOTENCY_KEY: key}))
 
     assert result.is_error
-    assert await office.scene.store.runs(10) == []
+    assert await office.scene.store.reader.runs(10) == []

@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import TextResourceContents
 
 from caxton_host.core.calls import JSON
-from caxton_host.web.mcp import agent_resources
+from caxton_host.web.mcp import agents
 from tests.integration.serving.clients import Mode, serving
 from tests.office import ANN, BOB, Office
 
@@ -57,7 +57,7 @@ async def test_agents_and_runs_are_read(tmp_path: Path, mode: Mode) -> None:
 async def test_events_come_in_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_resources, "_EVENTS", 3)
+    monkeypatch.setattr(agents, "_EVENTS", 3)
     office = Office(tmp_path)
     run_id = await office.start(ANN)
     await office.done(run_id)
@@ -99,7 +99,7 @@ async def test_what_others_did_and_what_is_not_there_look_alike(
 async def test_large_events_come_on_many_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_resources, "_BYTES", 1)
+    monkeypatch.setattr(agents, "_BYTES", 1)
     office = Office(tmp_path)
     run_id = await office.start(ANN)
     await office.done(run_id)

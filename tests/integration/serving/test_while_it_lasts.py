@@ -17,8 +17,8 @@ from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.log.events import RunCancelled
 from caxton_host.ports import Progress, ToolRequest
-from caxton_host.web.mcp import list_changed
-from caxton_host.web.mcp.agent_tools import IDEMPOTENCY_KEY, RUN_ID, STATE
+from caxton_host.web.mcp import server
+from caxton_host.web.mcp.agents import IDEMPOTENCY_KEY, RUN_ID, STATE
 from tests.integration.mcp.conftest import until
 from tests.integration.serving.clients import ACCEPT, Mode, meta, serving
 from tests.office import ANN, BOSS, Office, Slow
@@ -68,7 +68,7 @@ async def cancelled(office: Office, run_id: str) -> RunCancelled:
     """Return how a run ended, which is soon."""
     async with asyncio.timeout(10):
         await office.done(run_id)
-    last = (await office.scene.store.read(f"run/{run_id}"))[-1].event
+    last = (await office.scene.store.reader.read(f"run/{run_id}"))[-1].event
     assert isinstance(last, RunCancelled)
     return last
 
@@ -92,7 +92,7 @@ async def test_a_client_that_hangs_up_on_json_cancels_its_run(tmp_path: Path) ->
             call = rpc("tools/call", 7, name="sky", arguments={})
             waiting = asyncio.create_task(http.post(url, json=call, headers=_JSON))
             await tools.reached.wait()
-            (row,) = await office.scene.store.runs(10)
+            (row,) = await office.scene.store.reader.runs(10)
             waiting.cancel()
             await asyncio.wait([waiting])
         assert (await cancelled(office, row.run_id)).reason == "the client hung up"
@@ -113,7 +113,7 @@ async def test_an_older_client_cancels_by_a_notification(tmp_path: Path) -> None
         call = rpc("tools/call", 7, name="sky", arguments={})
         waiting = asyncio.create_task(http.post(url, json=call, headers=session))
         await tools.reached.wait()
-        (row,) = await office.scene.store.runs(10)
+        (row,) = await office.scene.store.reader.runs(10)
         # Somebody else of the same name counts its requests alike.
         other = {**_JSON, "mcp-session-id": "another"}
         assert (await http.post(url, json=stop, headers=other)).status_code == 202
@@ -176,7 +176,7 @@ async def test_a_body_that_is_no_message_is_refused(
 async def test_a_client_that_listens_is_told_of_other_tools(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(list_changed, "EVERY", 0.01)
+    monkeypatch.setattr(server, "EVERY", 0.01)
     office = Office(tmp_path)
     agent = office.config.agents["weather"]
     async with serving(office.service) as url, Client(url) as served:
@@ -195,7 +195,7 @@ async def test_a_client_that_listens_is_told_of_other_tools(
 async def test_a_host_that_stops_ends_the_streams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(list_changed, "EVERY", 0.01)
+    monkeypatch.setattr(server, "EVERY", 0.01)
     office = Office(tmp_path)
     async with (
         serving(office.service) as url,
@@ -227,7 +227,7 @@ async def test_a_run_that_waits_for_a_person_is_gone_on_with(
         assert (one.meta[RUN_ID], one.meta[STATE]) == (run_id, "suspended")
         (content,) = one.content
         assert content.type == "text"
-        assert "demo/get_weather) waits for the approval of anybody" in content.text
+        assert "demo/get_weather) waits for the approval of anyone" in content.text
         assert json.dumps({RUN_ID: run_id}) in content.text
     assert result.structured_content == {"sky": "clear"}
 
@@ -252,7 +252,7 @@ async def test_a_host_that_stops_says_that_the_run_is_not_over(
 
     assert result.meta
     assert result.meta[STATE] == "suspended"
-    assert "whether it happened is unknown" in str(result.content)
+    assert "its outcome is unknown" in str(result.content)
     # Clients hold an answer against what was promised, unless it is an error.
     assert result.is_error is promises
 
@@ -260,7 +260,7 @@ async def test_a_host_that_stops_says_that_the_run_is_not_over(
 async def test_one_caller_has_so_many_streams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(list_changed, "_STREAMS", 1)
+    monkeypatch.setattr(server, "_STREAMS", 1)
     async with (
         serving(Office(tmp_path).service) as url,
         Client(url) as served,
@@ -282,7 +282,7 @@ async def test_a_run_with_a_key_goes_on_when_the_connection_is_lost(
         async with Client(url, mode=mode) as served:
             call = asyncio.create_task(served.call_tool("sky", {}, meta=key))
             await tools.reached.wait()
-            (row,) = await office.scene.store.runs(10)
+            (row,) = await office.scene.store.reader.runs(10)
         call.cancel()
         await asyncio.wait([call])
         tools.let.set()

@@ -8,9 +8,9 @@ from typing import Any
 
 import psycopg
 
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.lib.signing import Signer
-from caxton_host.store.commit_postgres import PostgresCommitter
+from caxton_host.store.postgres import PostgresCommitter
 from caxton_host.store.sql import SqlStore
 
 

@@ -15,6 +15,7 @@ import pytest
 from caxton_host.cli import execute
 from caxton_host.core.log.events import RunCompleted
 from caxton_host.errors import StoreError
+from caxton_host.store.database import Database
 from caxton_host.store.sql import SqlStore
 from tests.postgres import Server
 from tests.unit.store.fakes import line, run_started
@@ -182,7 +183,7 @@ def test_server_that_is_too_old_is_an_error_with_a_fix(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("caxton_host.store.postgres.OLDEST", 990_000)
+    monkeypatch.setattr("caxton_host.store.engine._OLDEST", 990_000)
 
     _, wrong = status(capsys, postgres_url, 2)
 
@@ -299,7 +300,7 @@ async def until_followed(postgres: Server) -> None:
 def test_follower_of_a_database_that_stays_away_says_so(
     runs: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("caxton_host.cli.tail.PATIENCE", 0.2)
+    monkeypatch.setattr("caxton_host.cli.events.PATIENCE", 0.2)
     tried = 0
 
     def away(*_: object) -> None:
@@ -307,7 +308,7 @@ def test_follower_of_a_database_that_stays_away_says_so(
         tried += 1
         raise StoreError("it is away")
 
-    monkeypatch.setattr(SqlStore, "_rows", away)
+    monkeypatch.setattr(Database, "look", away)
 
     assert execute(["--db", runs, "events", "tail", "--follow"]) != 0
 

@@ -37,7 +37,7 @@ async def written(store: SqlStore, run_id: str, text: str, lines: int = 1) -> No
 
 
 async def erase(store: SqlStore, run_id: str) -> RunErased:
-    return await store.erase(run_id, "host/1", actor=ANN, reason="asked for")
+    return await store.erasure.erase(run_id, "host/1", actor=ANN, reason="asked for")
 
 
 async def test_chain_holds_without_the_payloads(database: str) -> None:
@@ -46,8 +46,8 @@ async def test_chain_holds_without_the_payloads(database: str) -> None:
         await written(store, "2", "kept")
         await erase(store, "1")
 
-        found = await verify(store)
-        of_one = await verify(store, "run/1")
+        found = await verify(store.reader)
+        of_one = await verify(store.reader, "run/1")
 
     assert (found.first_bad, found.events, found.erased) == (None, 7, 3)
     assert (of_one.first_bad, of_one.erased) == (None, 3)
@@ -62,7 +62,7 @@ async def test_payload_that_is_missing_without_an_erasure_is_found(
         await erase(store, "2")
         with store.engine.connect() as connection:
             connection.exec_driver_sql("DELETE FROM payloads WHERE position = 2")
-        found = await verify(store)
+        found = await verify(store.reader)
 
     assert found.first_bad == ("run/1", 2, "its payload is missing")
 
@@ -87,7 +87,7 @@ async def test_payload_of_an_erased_run_that_was_written_back_is_found(
         forger.commit()
 
     async with opened(url(tmp_path), write=False) as store:
-        found = await verify(store, stream)
+        found = await verify(store.reader, stream)
 
     message = "its run was erased, and its payload is there"
     assert found.first_bad == ("run/1", bad, message)
@@ -104,7 +104,7 @@ async def test_edited_envelope_of_an_erased_run_is_found(tmp_path: Path) -> None
         forger.commit()
 
     async with opened(url(tmp_path), write=False) as store:
-        found = await verify(store)
+        found = await verify(store.reader)
 
     assert found.first_bad == ("run/1", 3, "it is not what was written, or not where")
 
@@ -122,7 +122,7 @@ async def test_edited_erasure_excuses_nothing(tmp_path: Path) -> None:
         forger.commit()
 
     async with opened(url(tmp_path), write=False) as store:
-        found = await verify(store)
+        found = await verify(store.reader)
 
     assert found.first_bad is not None
     assert found.first_bad[0] == "host/1"
@@ -154,8 +154,8 @@ async def test_other_event_that_was_made_an_erasure_excuses_nothing(
         forger.commit()
 
     async with opened(url(tmp_path), write=False) as store:
-        found = await verify(store, stream)
-        assert await store.erased() == {}
+        found = await verify(store.reader, stream)
+        assert await store.reader.erased() == {}
 
     bad = {(fault.stream, fault.seq) for fault in found.faults}
     assert ("run/1", 1) in bad
@@ -170,14 +170,14 @@ async def test_bytes_are_gone_from_file_and_log_while_a_host_has_it_open(
         assert CANARY.encode() in everything(tmp_path)
 
         await erase(store, "1")
-        assert await store.scrub()
+        assert await store.erasure.scrub()
 
         left = everything(tmp_path)
         assert CANARY.encode() not in left
         assert b"kept" in left
         assert (tmp_path / "caxton.db-wal").stat().st_size == 0
         await written(host, "3", "afterwards")
-        assert (await verify(store)).first_bad is None
+        assert (await verify(store.reader)).first_bad is None
 
 
 async def test_reader_keeps_the_file_from_being_written_anew(
@@ -190,8 +190,8 @@ async def test_reader_keeps_the_file_from_being_written_anew(
             reader.execute("BEGIN")
             reader.execute("SELECT * FROM payloads").fetchone()
             await erase(store, "1")
-            assert not await store.scrub()
-        assert await store.scrub()
+            assert not await store.erasure.scrub()
+        assert await store.erasure.scrub()
         assert CANARY.encode() not in everything(tmp_path)
 
 
@@ -213,11 +213,11 @@ async def test_user_of_the_hosts_may_not_erase(
     async with opened(postgres.url(name, user)) as store:
         with pytest.raises(StoreError, match="permission denied for table payloads"):
             await erase(store, "1")
-        assert (await verify(store)).erased == 0
+        assert (await verify(store.reader)).erased == 0
     postgres.execute(f"GRANT DELETE ON payloads, submissions TO {user}", name)
     async with opened(postgres.url(name, user)) as store:
         await erase(store, "1")
-        assert (await verify(store)).erased == 3
+        assert (await verify(store.reader)).erased == 3
 
 
 async def test_answer_that_is_lost_does_not_erase_twice(
@@ -228,7 +228,7 @@ async def test_answer_that_is_lost_does_not_erase_twice(
         lost = Lost(store, monkeypatch)
         await erase(store, "1")
         assert lost.times == 1
-        assert len(await store.read("host/1")) == 1
+        assert len(await store.reader.read("host/1")) == 1
 
 
 class Lost:

@@ -14,16 +14,16 @@ import psycopg
 import pytest
 
 from caxton_host.core.calls import JSON, Completed, Denied, Failed, Outcome
-from caxton_host.core.log.attribution import Line, Wanted
 from caxton_host.core.log.events import (
     ConfigLoaded,
     RunCancelled,
     RunCompleted,
     ToolInvoked,
+    settled,
 )
-from caxton_host.core.log.payloads import settled
-from caxton_host.lib.clock import SystemClock
-from caxton_host.store.jsonl_export import lines
+from caxton_host.core.log.runs import ExportFilter, ExportLine
+from caxton_host.lib.machine import SystemClock
+from caxton_host.store.export import lines
 from caxton_host.store.sql import SqlStore
 from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started
 
@@ -78,17 +78,17 @@ async def written(database: str) -> SqlStore:
     return store
 
 
-async def told(database: str, wanted: Wanted) -> list[Line]:
+async def told(database: str, wanted: ExportFilter) -> list[ExportLine]:
     async with await written(database) as store:
-        return [found async for found in lines(store, wanted)]
+        return [found async for found in lines(store.reader, wanted)]
 
 
-def seqs(found: list[Line]) -> list[tuple[str | None, int]]:
+def seqs(found: list[ExportLine]) -> list[tuple[str | None, int]]:
     return [(item.run, item.recorded.seq) for item in found]
 
 
 async def test_each_line_repeats_run_agent_actor_and_tool(database: str) -> None:
-    found = await told(database, Wanted())
+    found = await told(database, ExportFilter())
 
     assert len(found) == 15
     host, started, asked, answered, *_ = found
@@ -105,38 +105,40 @@ async def test_each_line_repeats_run_agent_actor_and_tool(database: str) -> None
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        (Wanted(stream="run/2"), [("2", 1), ("2", 2), ("2", 3), ("2", 4)]),
-        (Wanted(agent="payer", until=8_000_000), [("2", 1)]),
-        (Wanted(since=7_000_000, until=8_000_000), [("1", 10), ("2", 1)]),
-        (Wanted(tool="crm/d*"), [("1", 6), ("1", 7)]),
-        (Wanted(actor="bob", until=7_000_000), [(None, 1)]),
-        (Wanted(actor="ann", agent="payer"), [("2", 4)]),
-        (Wanted(outcomes=("denied", "failed")), [("1", 7), ("1", 9)]),
-        (Wanted(outcomes=("in_doubt",)), [("2", 2)]),
-        (Wanted(outcomes=("in_doubt", "ok")), [("1", 3), ("2", 2)]),
-        (Wanted(outcomes=("in_doubt",), tool="crm/other"), []),
-        (Wanted(outcomes=("in_doubt",), until=8_000_000), []),
+        (ExportFilter(stream="run/2"), [("2", 1), ("2", 2), ("2", 3), ("2", 4)]),
+        (ExportFilter(agent="payer", until=8_000_000), [("2", 1)]),
+        (ExportFilter(since=7_000_000, until=8_000_000), [("1", 10), ("2", 1)]),
+        (ExportFilter(tool="crm/d*"), [("1", 6), ("1", 7)]),
+        (ExportFilter(actor="bob", until=7_000_000), [(None, 1)]),
+        (ExportFilter(actor="ann", agent="payer"), [("2", 4)]),
+        (ExportFilter(outcomes=("denied", "failed")), [("1", 7), ("1", 9)]),
+        (ExportFilter(outcomes=("in_doubt",)), [("2", 2)]),
+        (ExportFilter(outcomes=("in_doubt", "ok")), [("1", 3), ("2", 2)]),
+        (ExportFilter(outcomes=("in_doubt",), tool="crm/other"), []),
+        (ExportFilter(outcomes=("in_doubt",), until=8_000_000), []),
         # It ended behind the time that is asked for, so it is not in doubt.
-        (Wanted(outcomes=("in_doubt",), until=2_500_000), []),
-        (Wanted(agent="nobody"), []),
+        (ExportFilter(outcomes=("in_doubt",), until=2_500_000), []),
+        (ExportFilter(agent="nobody"), []),
     ],
 )
 async def test_filters(
-    database: str, wanted: Wanted, expected: list[tuple[str | None, int]]
+    database: str, wanted: ExportFilter, expected: list[tuple[str | None, int]]
 ) -> None:
     assert seqs(await told(database, wanted)) == expected
 
 
 async def test_tool_of_a_call_that_began_before_is_looked_up(database: str) -> None:
-    found = await told(database, Wanted(since=2_500_000, until=2_600_000))
+    found = await told(database, ExportFilter(since=2_500_000, until=2_600_000))
 
     assert [(i.tool, i.outcome) for i in found] == [("crm/ok", "ok")]
 
 
 async def test_erased_run_has_lines_without_payload_and_actor(database: str) -> None:
     async with await written(database) as store:
-        await store.erase("1", "host/2", actor=ANN, reason="asked for")
-        found = [item async for item in lines(store, Wanted(stream="run/1"))]
+        await store.erasure.erase("1", "host/2", actor=ANN, reason="asked for")
+        found = [
+            item async for item in lines(store.reader, ExportFilter(stream="run/1"))
+        ]
 
     assert len(found) == 10
     assert {(i.agent, i.actor, i.tool, i.outcome) for i in found} == {
@@ -167,7 +169,7 @@ async def filled(database: str) -> None:
         for call in range(1, (_RUN - 2) // 2 + 1):
             await log.append(invoked(call, "pay"), settled(call, ENDS["ok"]))
         await log.append(RunCompleted(output=None, output_sha256="", fuel=0))
-        assert len(await store.read("run/00000000")) == _RUN
+        assert len(await store.reader.read("run/00000000")) == _RUN
         sqlite = store.engine.dialect.name == "sqlite"
     execute = _sqlite(database) if sqlite else _postgres(database)
     runs = EVENTS // _RUN - 1

@@ -16,8 +16,7 @@ import sqlalchemy as sa
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import RunCompleted, RunErased
 from caxton_host.errors import StoreError, UsageError
-from caxton_host.store.archive import Old, archive, old_runs
-from caxton_host.store.backup import backup
+from caxton_host.store.copies import Old, archive, backup, old_runs
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
@@ -49,8 +48,8 @@ async def test_copy_opens_and_verifies(tmp_path: Path) -> None:
     assert to.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in to.parent.iterdir()] == ["caxton.db"]
     async with opened(url(to.parent), write=False) as copy:
-        assert len(await copy.read("run/1")) == 2
-        assert (await verify(copy)).first_bad is None
+        assert len(await copy.reader.read("run/1")) == 2
+        assert (await verify(copy.reader)).first_bad is None
 
 
 async def test_copy_is_of_one_moment_while_a_host_writes(tmp_path: Path) -> None:
@@ -196,11 +195,11 @@ async def test_archived_runs_leave_bundles_and_a_log_that_verifies(
     async with await written(database) as store:
 
         async def write(run_id: str, file: Path) -> None:
-            events = await store.read(f"run/{run_id}")
+            events = await store.reader.read(f"run/{run_id}")
             await asyncio.to_thread(file.write_text, repr(events))
 
         async def erase(run_id: str, *, bundle: dict[str, JSON]) -> RunErased:
-            return await store.erase(
+            return await store.erasure.erase(
                 run_id, "host/1", actor=ANN, reason="archived", bundle=bundle
             )
 
@@ -215,11 +214,11 @@ async def test_archived_runs_leave_bundles_and_a_log_that_verifies(
         ]
         assert "output 2" in (folder / "2.caxton").read_text()
         digest = hashlib.sha256((folder / "2.caxton").read_bytes()).hexdigest()
-        erased = (await store.erased())["run/2"]
+        erased = (await store.reader.erased())["run/2"]
         assert erased.bundle == {"name": "2.caxton", "sha256": digest}
         assert await old_runs(store.engine, 3_000_000) == []
-        assert all(event.event for event in await store.read("run/3"))
-        assert (await verify(store)).first_bad is None
+        assert all(event.event for event in await store.reader.read("run/3"))
+        assert (await verify(store.reader)).first_bad is None
 
 
 async def test_run_whose_bundle_fails_is_not_erased(

@@ -12,10 +12,10 @@ import pytest
 
 from caxton_host.core.log.events import RunResumed, ToolRetried
 from caxton_host.errors import BusyError, LeaseLost, ReadOnlyError, StoreError
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.store import leases_postgres
-from caxton_host.store.commit_postgres import PostgresCommitter
 from caxton_host.store.leases_postgres import PostgresLeases, elapsed
+from caxton_host.store.postgres import PostgresCommitter
 from caxton_host.store.sql import SqlStore
 from tests.unit.store.fakes import line, run_started
 
@@ -46,8 +46,8 @@ def resumed(host: str = TWO) -> RunResumed:
 
 
 def of(store: SqlStore) -> PostgresLeases:
-    assert isinstance(store._leases, PostgresLeases)
-    return store._leases
+    assert isinstance(store.leases._hosts, PostgresLeases)
+    return store.leases._hosts
 
 
 def run_out(store: SqlStore) -> None:
@@ -57,7 +57,7 @@ def run_out(store: SqlStore) -> None:
 
 async def test_lease_is_renewed(postgres_url: str, server: psycopg.Connection) -> None:
     async with opened(postgres_url, lease=0.6) as store:
-        await store.join(ONE)
+        await store.leases.join(ONE)
         log = store.create("run/1")
         await log.append(run_started())
         with anyio.fail_after(30):
@@ -76,7 +76,7 @@ async def test_host_believes_less_than_the_server_grants(
     postgres_url: str, server: psycopg.Connection
 ) -> None:
     async with opened(postgres_url, lease=15) as store:
-        await store.join(ONE)
+        await store.leases.join(ONE)
 
         believed = of(store)._until - elapsed()
 
@@ -93,21 +93,21 @@ async def test_host_believes_less_than_the_server_grants(
 async def test_store_that_has_not_joined_may_send_nothing(postgres_url: str) -> None:
     async with opened(postgres_url) as store:
         assert not store.create("run/1").holds()
-        await store.join(ONE)
+        await store.leases.join(ONE)
         with pytest.raises(StoreError, match="host/1 already"):
-            await store.join(TWO)
+            await store.leases.join(TWO)
 
 
 async def test_a_host_whose_lease_has_lapsed_is_not_well(postgres_url: str) -> None:
     async with opened(postgres_url) as store:
-        await store.check()
-        await store.join(ONE)
-        await store.check()
+        await store.health.check()
+        await store.leases.join(ONE)
+        await store.health.check()
         run_out(store)
         with pytest.raises(LeaseLost, match="lapsed"):
-            await store.check()
+            await store.health.check()
         await of(store)._renew()
-        await store.check()
+        await store.health.check()
 
 
 async def test_a_database_that_takes_no_writes_is_not_well(
@@ -116,19 +116,19 @@ async def test_a_database_that_takes_no_writes_is_not_well(
     # as after a failover to a standby
     name = server.info.dbname
     async with opened(postgres_url) as store:
-        await store.check()
+        await store.health.check()
     server.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
     async with opened(postgres_url) as store:
         with pytest.raises(ReadOnlyError, match="read-only"):
-            await store.check()
+            await store.health.check()
 
 
 async def test_late_renewal_keeps_what_nobody_took(
     postgres_url: str, server: psycopg.Connection
 ) -> None:
     async with opened(postgres_url) as one, opened(postgres_url) as two:
-        await one.join(ONE)
-        await two.join(TWO)
+        await one.leases.join(ONE)
+        await two.leases.join(TWO)
         logs = [one.create(f"run/{i}") for i in range(3)]
         for log in logs[:2]:
             await log.append(run_started())
@@ -150,7 +150,7 @@ async def test_late_renewal_keeps_what_nobody_took(
         with pytest.raises(LeaseLost):
             logs[1].queue(line(1))
         await logs[0].append(line(1))
-        assert await two.owner("0") == ONE
+        assert await two.leases.owner("0") == ONE
         with pytest.raises(BusyError):
             await two.claim("run/0", resumed(), after=2)
 
@@ -159,7 +159,7 @@ async def test_host_whose_row_is_gone_has_it_again(
     postgres_url: str, server: psycopg.Connection
 ) -> None:
     async with opened(postgres_url) as store:
-        await store.join(ONE)
+        await store.leases.join(ONE)
         log = store.create("run/1")
         await log.append(run_started())
         server.execute("DELETE FROM hosts")
@@ -167,14 +167,14 @@ async def test_host_whose_row_is_gone_has_it_again(
         await of(store)._renew()
 
         assert log.holds()
-        assert await store.owner("1") == ONE
+        assert await store.leases.owner("1") == ONE
 
 
 async def test_renewal_waits_for_a_claim_that_has_begun(
     postgres_url: str, server: psycopg.Connection
 ) -> None:
     async with opened(postgres_url) as store:
-        await store.join(ONE)
+        await store.leases.join(ONE)
         log = store.create("run/1")
         await log.append(run_started())
         lapse(server)
@@ -195,7 +195,7 @@ async def test_claim_waits_for_a_renewal_that_has_begun(
     postgres_url: str, server: psycopg.Connection
 ) -> None:
     async with opened(postgres_url) as one, opened(postgres_url) as two:
-        await one.join(ONE)
+        await one.leases.join(ONE)
         await one.create("run/1").append(run_started())
         lapse(server)
         server.execute("BEGIN")
@@ -219,7 +219,7 @@ async def test_claim_of_a_host_without_a_row_leaves_one_to_lock(
 
         marked = server.execute("SELECT host, isfinite(lease_until) FROM hosts")
         assert marked.fetchall() == [(ONE, False)]
-        await store.join(TWO)  # nothing names it any more
+        await store.leases.join(TWO)  # nothing names it any more
         assert server.execute("SELECT host FROM hosts").fetchall() == [(TWO,)]
 
 
@@ -227,11 +227,11 @@ async def test_rows_of_dead_hosts_stay_as_long_as_runs_name_them(
     postgres_url: str, server: psycopg.Connection
 ) -> None:
     async with opened(postgres_url) as one, opened(postgres_url) as two:
-        await one.join(ONE)
+        await one.leases.join(ONE)
         await one.create("run/1").append(run_started())
         lapse(server)
 
-        await two.join(TWO)
+        await two.leases.join(TWO)
 
         found = server.execute("SELECT host FROM hosts ORDER BY host").fetchall()
         assert found == [(ONE,), (TWO,)]
@@ -241,14 +241,14 @@ async def test_host_that_let_go_of_a_run_can_take_it_up_again(
     postgres_url: str,
 ) -> None:
     async with opened(postgres_url) as store:
-        await store.join(ONE)
+        await store.leases.join(ONE)
         log = store.create("run/1")
         await log.append(run_started())
         with pytest.raises(BusyError, match=ONE):
             await store.claim("run/1", resumed(ONE), after=1)
-        assert await store.idle() == []
+        assert await store.leases.idle() == []
         log._line.error = StoreError("the disk is full")
-        assert [row.run_id for row in await store.idle()] == ["1"]
+        assert [row.run_id for row in await store.leases.idle()] == ["1"]
 
         again = await store.claim("run/1", resumed(ONE), after=1)
 
@@ -261,7 +261,7 @@ async def test_lost_connection_is_made_again(
     postgres_url: str, server: psycopg.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with opened(postgres_url, lease=0.6) as store:
-        await store.join(ONE)
+        await store.leases.join(ONE)
         server.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -279,7 +279,7 @@ async def test_host_that_may_not_have_a_lease_is_told_so(
     async with opened(postgres_url) as store:
         server.execute("DROP TABLE hosts")
         with pytest.raises(StoreError, match="cannot take its lease") as refusal:
-            await store.join(ONE)
+            await store.leases.join(ONE)
         assert "caxton db status" in refusal.value.fix
         with pytest.raises(StoreError, match="cannot be read"):
             of(store).living([ONE])
@@ -301,11 +301,11 @@ async def test_claim_whose_answer_is_lost_was_made_once(
 
     monkeypatch.setattr(PostgresCommitter, "_store", lose)
     async with opened(postgres_url) as store:
-        await store.join(TWO)
+        await store.leases.join(TWO)
         await store.create("run/1").append(run_started())
 
         log = await store.claim("run/1", resumed(), after=1)
 
         assert lost
         await log.append(line(1))
-        assert len(await store.read("run/1")) == 3
+        assert len(await store.reader.read("run/1")) == 3

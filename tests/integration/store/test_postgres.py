@@ -16,8 +16,7 @@ from caxton_host.core.log.events import RunCompleted
 from caxton_host.errors import LogBrokenError, StoreError
 from caxton_host.lib.codec import sha256
 from caxton_host.ports import Refused, Reservation
-from caxton_host.store import commit_postgres
-from caxton_host.store.statements_postgres import HELD
+from caxton_host.store.postgres import HELD
 from caxton_host.store.verify import verify
 from tests.postgres import Server, name_of
 from tests.unit.store.fakes import line, run_started
@@ -57,7 +56,7 @@ async def test_append_survives_a_connection_that_was_closed(
 
         await log.append(line(2))
 
-        assert numbers(await store.read(RUN)) == [1, 2]
+        assert numbers(await store.reader.read(RUN)) == [1, 2]
 
 
 def budget(amount: int, limit: int, key: str = "b") -> Reservation:
@@ -95,8 +94,8 @@ async def test_commit_whose_answer_is_lost_is_found(
 
         assert len(sent) == 1
         await log.append(line(3))
-        assert numbers(await store.read(RUN)) == [1, 2, 3]
-        assert (await verify(store)).first_bad is None
+        assert numbers(await store.reader.read(RUN)) == [1, 2, 3]
+        assert (await verify(store.reader)).first_bad is None
         assert await used(postgres_url) == (2 if reserve else 0)
 
 
@@ -108,7 +107,7 @@ async def test_commit_that_never_arrived_is_sent_again(postgres_url: str) -> Non
 
         assert await log.append(line(2), reserve=[budget(2, 3)]) is None
 
-        assert numbers(await store.read(RUN)) == [1, 2]
+        assert numbers(await store.reader.read(RUN)) == [1, 2]
         assert await used(postgres_url) == 2
 
 
@@ -138,8 +137,8 @@ async def test_commit_that_is_still_under_way_is_waited_for(
 
         assert time.monotonic() - started > 0.2
         await log.append(line(3))
-        assert numbers(await store.read(RUN)) == [1, 2, 3]
-        assert (await verify(store)).first_bad is None
+        assert numbers(await store.reader.read(RUN)) == [1, 2, 3]
+        assert (await verify(store.reader)).first_bad is None
         assert await used(postgres_url) == (2 if reserve else 0)
         zombie.close()
 
@@ -147,7 +146,7 @@ async def test_commit_that_is_still_under_way_is_waited_for(
 async def test_server_that_is_down_fails_the_stream_and_not_the_store(
     postgres: Server, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit_postgres, "_PATIENCE", 0.2)
+    monkeypatch.setattr("caxton_host.store.postgres._PATIENCE_S", 0.2)
     async with opened(postgres_url) as store:
         lost, also, fine = (store.create(f"run/{n}") for n in ("lost", "also", "fine"))
         await lost.append(line(1))
@@ -160,13 +159,13 @@ async def test_server_that_is_down_fails_the_stream_and_not_the_store(
                 await also.append(line(1))
             assert time.monotonic() - started < 5  # it does not wait again
             with pytest.raises(StoreError, match="cannot be read") as unread:
-                await store.read("run/lost")
+                await store.reader.read("run/lost")
         finally:
             postgres.start()
 
         await fine.append(line(1))
-        assert numbers(await store.read("run/lost")) == [1]
-        assert await store.read("run/also") == []
+        assert numbers(await store.reader.read("run/lost")) == [1]
+        assert await store.reader.read("run/also") == []
         with pytest.raises(StoreError):
             await lost.append(line(3))
     assert "server" in failure.value.fix
@@ -185,7 +184,7 @@ async def test_append_waits_while_the_server_restarts(
             tasks.start_soon(log.append, line(2))
             await anyio.to_thread.run_sync(postgres.start)
 
-        assert numbers(await store.read(RUN)) == [1, 2]
+        assert numbers(await store.reader.read(RUN)) == [1, 2]
 
 
 async def test_budget_holds_between_hosts(postgres_url: str) -> None:
@@ -204,7 +203,7 @@ async def test_budget_holds_between_hosts(postgres_url: str) -> None:
         async with anyio.create_task_group() as tasks:
             for i in range(40):
                 tasks.start_soon(spend, i)
-        stored = [event async for event in one.stream_events()]
+        stored = [event async for event in one.reader.stream_events()]
 
     assert len(outcomes) == 160
     assert outcomes.count(None) == len(stored) == 60
@@ -233,8 +232,8 @@ async def test_hosts_that_append_to_one_run_leave_one_of_them(
             await log.append()
 
         assert failed == ["another host drives this run now"]
-        assert len(await one.read(RUN)) == 1
-        assert sorted(await one.streams()) == ["run/0", "run/0193", "run/1"]
+        assert len(await one.reader.read(RUN)) == 1
+        assert sorted(await one.reader.streams()) == ["run/0", "run/0193", "run/1"]
 
 
 async def test_loop_is_free_while_the_server_makes_a_host_wait(
@@ -251,7 +250,7 @@ async def test_loop_is_free_while_the_server_makes_a_host_wait(
                 await anyio.sleep(0.05)  # the loop is free
                 other.rollback()
 
-        assert numbers(await store.read(RUN)) == [1, 2, 3]
+        assert numbers(await store.reader.read(RUN)) == [1, 2, 3]
 
 
 async def test_deadlock_is_tried_again(postgres_url: str) -> None:
@@ -270,7 +269,7 @@ async def test_deadlock_is_tried_again(postgres_url: str) -> None:
                 await anyio.to_thread.run_sync(other.execute, insert)
                 other.execute("ROLLBACK")
 
-        assert numbers(await store.read(RUN)) == [1]
+        assert numbers(await store.reader.read(RUN)) == [1]
         assert await used(postgres_url) == 1
 
 
@@ -285,7 +284,7 @@ async def test_text_that_the_server_cannot_hold_fails_its_stream_only(
 
         with pytest.raises(StoreError, match="cannot be written") as failure:
             await bad.append(line(2))
-        assert await store.streams() == ["run/fine"]
+        assert await store.reader.streams() == ["run/fine"]
     assert "hello" not in str(failure.value)
 
 
@@ -293,7 +292,7 @@ async def test_run_may_begin_and_end_in_one_commit(postgres_url: str) -> None:
     async with opened(postgres_url) as store:
         done = RunCompleted(output=None, output_sha256="00", fuel=None)
         await store.create(RUN).append(run_started(), line(1), done)
-        (row,) = await store.runs(1)
+        (row,) = await store.reader.runs(1)
 
     assert row.state == "completed"
     assert row.ended_at is not None
@@ -307,14 +306,14 @@ async def test_events_are_streamed_and_may_be_left_at_any_place(
         for n in range(0, 3000, 500):
             log.queue(*(line(n + i) for i in range(500)))
         await log.append()
-        async for event in store.stream_events():
+        async for event in store.reader.stream_events():
             if event.seq == 1500:
                 break
 
-        found = [event async for event in store.stream_events()]
+        found = [event async for event in store.reader.stream_events()]
 
         assert numbers(found) == list(range(3000))
-        assert (await verify(store)).events == 3000
+        assert (await verify(store.reader)).events == 3000
 
 
 async def test_edit_by_an_administrator_shows(postgres_url: str) -> None:
@@ -324,7 +323,7 @@ async def test_edit_by_an_administrator_shows(postgres_url: str) -> None:
             admin.execute("ALTER TABLE events DISABLE TRIGGER ALL")
             admin.execute("UPDATE events SET recorded_at = 5 WHERE seq = 2")
 
-        verdict = await verify(store)
+        verdict = await verify(store.reader)
 
     assert verdict.first_bad == (RUN, 2, "it is not what was written, or not where")
 
@@ -333,7 +332,7 @@ async def test_store_opened_to_read_takes_nothing(postgres_url: str) -> None:
     async with opened(postgres_url) as store:
         await store.create(RUN).append(line(1))
     async with opened(postgres_url, write=False) as store:
-        assert len(await store.read(RUN)) == 1
+        assert len(await store.reader.read(RUN)) == 1
         with (
             store.engine.connect() as connection,
             pytest.raises(Exception, match="read-only transaction"),

@@ -9,14 +9,14 @@ import anyio
 import psycopg
 import pytest
 
-from caxton_host.core.log.audit import Verdict
 from caxton_host.core.log.bundle import parse_bundle
+from caxton_host.core.log.chain import Verdict
 from caxton_host.core.log.checkpoint import Note
 from caxton_host.core.log.events import RunCompleted
 from caxton_host.errors import StoreError
-from caxton_host.lib.clock import SystemClock
+from caxton_host.lib.machine import SystemClock
 from caxton_host.lib.signing import Keyring
-from caxton_host.store import tree_postgres
+from caxton_host.store import postgres
 from caxton_host.store.bundle_store import check_bundle
 from caxton_host.store.export import export
 from caxton_host.store.sql import SqlStore
@@ -41,7 +41,7 @@ async def checked(url: str, *states: Path, outside: tuple[Note, ...] = ()) -> Ve
     async with SqlStore.open(
         url, clock=SystemClock(), entropy=os.urandom, write=False
     ) as store:
-        return await verify(store, trusted=keys, outside=outside)
+        return await verify(store.reader, trusted=keys, outside=outside)
 
 
 async def test_several_hosts_grow_one_tree(postgres_url: str, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ async def test_several_hosts_grow_one_tree(postgres_url: str, tmp_path: Path) ->
 async def test_what_an_open_transaction_hides_is_not_sequenced(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree_postgres, "_PATIENCE", 0.2)
+    monkeypatch.setattr(postgres, "_OPEN_PATIENCE_S", 0.2)
     async with opened(postgres_url, tmp_path) as store:
         log = store.create("run/a")
         await log.append(run_started(), line(1))
@@ -115,7 +115,7 @@ async def test_one_host_at_a_time_sequences(postgres_url: str, tmp_path: Path) -
         sealer = store._sealing
         assert sealer is not None
         with transaction(postgres_url) as other:
-            other.execute(tree_postgres._LOCK)
+            other.execute(postgres._LOCK)
             await sealer._seal()
             assert told == []
         await sealer._seal()
@@ -162,7 +162,7 @@ async def test_a_run_on_a_server_is_exported(postgres_url: str, tmp_path: Path) 
         await store.create("run/d").append(run_started())
         note = await store.seal()
         key = Keyring(tmp_path).public_key()
-        data = await export(store, "b", note, key, since=[old])
+        data = await export(store.reader, "b", note, key, since=[old])
     bundle = parse_bundle(iter(data.splitlines(keepends=True)))
     assert check_bundle(bundle, [key], [old]).verdict == "intact"
 
@@ -174,8 +174,8 @@ async def test_an_erased_run_on_a_server_is_exported_with_its_erasure(
         done = RunCompleted(output=None, output_sha256="", fuel=0)
         await store.create("run/a").append(run_started(), done)
         await store.create("run/b").append(run_started())
-        await store.erase("a", "host/1", line(1), actor={}, reason="asked for")
+        await store.erasure.erase("a", "host/1", line(1), actor={}, reason="asked for")
         note, key = await store.seal(), Keyring(tmp_path).public_key()
-        data = await export(store, "a", note, key)
+        data = await export(store.reader, "a", note, key)
     found = check_bundle(parse_bundle(iter(data.splitlines(keepends=True))), [key])
     assert (found.verdict, found.erased) == ("intact", 2)

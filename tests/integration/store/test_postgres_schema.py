@@ -13,13 +13,12 @@ from alembic.migration import MigrationContext
 from psycopg import errors
 
 from caxton_host.core.calls import Completed
-from caxton_host.core.log.events import TokenRevoked
-from caxton_host.core.log.payloads import settled
+from caxton_host.core.log.events import TokenRevoked, settled
 from caxton_host.errors import StoreError
 from caxton_host.lib.codec import sha256
 from caxton_host.lib.signing import Keyring
 from caxton_host.ports import Reservation, TokenRow
-from caxton_host.store import health, migrate, postgres, schema
+from caxton_host.store import engine, health, migrate, schema
 from caxton_host.store.engine import open_engine
 from caxton_host.store.verify import verify
 from tests.postgres import Server, name_of
@@ -74,9 +73,9 @@ async def test_change_of_what_was_written_is_refused(
         ):
             connection.execute(attack.encode())
 
-        found = await store.read("run/1")
+        found = await store.reader.read("run/1")
         assert [event.event for event in found] == [line(1), line(2)]
-        assert await store.blob(sha256(KEPT)) == KEPT
+        assert await store.reader.blob(sha256(KEPT)) == KEPT
 
 
 async def test_payload_can_be_erased_and_its_event_stays(postgres_url: str) -> None:
@@ -85,8 +84,11 @@ async def test_payload_can_be_erased_and_its_event_stays(postgres_url: str) -> N
         with psycopg.connect(postgres_url) as connection:
             connection.execute("DELETE FROM payloads WHERE position = 1")
 
-        assert [e.event for e in await store.read("run/1")] == [None, line(2)]
-        assert [e.event async for e, _ in store.tail(follow=False)] == [None, line(2)]
+        assert [e.event for e in await store.reader.read("run/1")] == [None, line(2)]
+        assert [e.event async for e, _ in store.reader.tail(follow=False)] == [
+            None,
+            line(2),
+        ]
 
 
 @pytest.mark.parametrize("write", [True, False])
@@ -134,7 +136,7 @@ def test_newer_database_is_refused(postgres: Server, postgres_url: str) -> None:
 def test_server_that_is_too_old_is_refused(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres, "OLDEST", 990_000)
+    monkeypatch.setattr(engine, "_OLDEST", 990_000)
 
     with pytest.raises(StoreError, match="the server is PostgreSQL 1") as refusal:
         opened(postgres_url)
@@ -202,20 +204,20 @@ async def test_user_needs_the_documented_grants_to_append(
         postgres.execute(f"{grant} TO host", name)
 
     async with opened(url, signer=Keyring(tmp_path)) as store:
-        await store.join("host/1")
+        await store.leases.join("host/1")
         log = store.create("run/1")
         await log.append(run_started(), blobs={sha256(KEPT): KEPT})
         place = Reservation(key="b", amount=1, limit=1, rule="r", call=1)
         assert await log.append(reserve=[place]) is None
         await log.append(settled(1, Completed()))
         assert await log.append(reserve=[place]) is None
-        number = await store.request("1", "cancel", {}, "")
-        await store.answered(number, "refused")
-        await store.add_token(TOKEN, "host/2", TokenRevoked(id="a", actor={}))
-        await store.revoke_token("a", 2, "host/2", TokenRevoked(id="a", actor={}))
-        assert await store.submitted("token/a", "k", "d", "1") == ("d", "1")
+        number = await store.requests.ask_run("1", "cancel", {}, "")
+        await store.requests.answer(number, "refused")
+        await store.tokens.add(TOKEN, "host/2", TokenRevoked(id="a", actor={}))
+        await store.tokens.revoke("a", 2, "host/2", TokenRevoked(id="a", actor={}))
+        assert await store.submissions.register("token/a", "k", "d", "1") == ("d", "1")
         assert log.holds()
-        assert len(await store.read("run/1")) == 2
+        assert len(await store.reader.read("run/1")) == 2
         assert (await store.seal()).checkpoint.size == 4
     told = health.server(url)
     assert told is not None
@@ -287,6 +289,8 @@ async def test_events_of_another_server_are_noticed(
     async with opened(postgres_url, signer=Keyring(tmp_path)) as store:
         await (await store.resume_log("run/1")).append(line(3))
         assert (await store.seal()).checkpoint.size == 3
-        seen = [event.seq async for event, _ in store.tail("s-3-1", follow=False)]
+        seen = [
+            event.seq async for event, _ in store.reader.tail("s-3-1", follow=False)
+        ]
         assert seen == [2, 3]
-        assert (await verify(store)).first_bad is None
+        assert (await verify(store.reader)).first_bad is None

@@ -28,7 +28,7 @@ async def store(database: str) -> AsyncIterator[SqlStore]:
 async def seen(
     store: SqlStore, after: str | None = None, stream: str | None = None
 ) -> list[tuple[str, int]]:
-    found = store.tail(after, stream=stream, follow=False)
+    found = store.reader.tail(after, stream=stream, follow=False)
     return [(event.stream, event.seq) async for event, _ in found]
 
 
@@ -48,7 +48,7 @@ async def test_tail_goes_on_behind_any_cursor(
     wanted = [event for event in given if stream in {None, event[0]}]
     assert await seen(store, stream=stream) == wanted
 
-    found = store.tail(stream=stream, follow=False)
+    found = store.reader.tail(stream=stream, follow=False)
     cursors = [cursor async for _, cursor in found]
 
     for number, cursor in enumerate(cursors, 1):
@@ -59,11 +59,11 @@ async def test_tail_goes_on_behind_any_cursor(
 async def test_follower_sees_what_comes(store: SqlStore, stream: str | None) -> None:
     await two_streams(store)
     later = await store.resume_log("run/1")
-    cursor = [c async for _, c in store.tail(stream=stream, follow=False)][-1]
+    cursor = [c async for _, c in store.reader.tail(stream=stream, follow=False)][-1]
     found: list[int] = []
 
     async with (
-        aclosing(store.tail(cursor, stream=stream, follow=True)) as tail,
+        aclosing(store.reader.tail(cursor, stream=stream, follow=True)) as tail,
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(later.append, line(10), line(11))
@@ -96,7 +96,7 @@ async def test_what_is_no_cursor_is_refused(store: SqlStore, cursor: str) -> Non
 
 async def test_cursor_of_one_stream_is_none_for_all(store: SqlStore) -> None:
     await two_streams(store)
-    async for _, cursor in store.tail(stream="run/1", follow=False):
+    async for _, cursor in store.reader.tail(stream="run/1", follow=False):
         with pytest.raises(UsageError):
             await seen(store, cursor)
 
@@ -152,7 +152,7 @@ async def follow(url: str, count: int) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     async with (
         opened(url, write=False) as store,
-        aclosing(store.tail(follow=True)) as tail,
+        aclosing(store.reader.tail(follow=True)) as tail,
     ):
         async for event, _ in tail:
             found.append((event.stream, event.seq))

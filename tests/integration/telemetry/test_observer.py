@@ -26,15 +26,15 @@ from caxton_host.core.calls import Completed, Retry
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.tool_catalog import Offered
-from caxton_host.core.log.attribution import how
 from caxton_host.core.log.events import (
     ApprovalRequested,
     LogWritten,
     RunFailed,
     ToolInvoked,
     ToolRetried,
+    outcome_of,
 )
-from caxton_host.core.log.payloads import outcome_of
+from caxton_host.core.log.runs import outcome_word
 from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.errors import StoreError, ToolError
@@ -116,7 +116,7 @@ async def test_counts_are_those_of_the_event_log(served: Observer) -> None:
             intents[event.call] = event.server or "unknown", event.tool or "unknown"
         elif end := outcome_of(event):
             server, tool = intents[end[0]]
-            status = how(end[1])
+            status = outcome_word(end[1])
             statuses[server, status, tool] += 1
             code = getattr(end[1], "code", "") if status == "denied" else ""
             decisions[code, "deny" if code else "allow"] += 1

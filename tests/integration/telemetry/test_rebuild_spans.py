@@ -20,10 +20,10 @@ from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.tool_catalog import Offered
 from caxton_host.core.log.events import Recorded
-from caxton_host.core.log.in_doubt import Fail, GiveResult, Resolution, Retry
+from caxton_host.core.log.requests import Fail, GiveResult, Resend, Resolution
 from caxton_host.errors import CaxtonError, StoreError, ToolError
 from caxton_host.lib import codec
-from caxton_host.ports import Door, Ending, Guest, ToolRequest
+from caxton_host.ports import Door, Ending, Guest, ToolRequest, ToolSource
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.run_request import ForkRequest
 from caxton_host.telemetry import Observer
@@ -53,6 +53,7 @@ def again(scene: Scene, collector: Collector, **environ: str) -> None:
     telemetry = connect(collector.url, environ)
     scene.telemetry = telemetry
     assert isinstance(scene.tools, TracedTools)
+    assert isinstance(scene.tools.tools, ToolSource)
     scene.host = replace(
         scene.host, telemetry=telemetry, tools=telemetry.traced(scene.tools.tools)
     )
@@ -410,7 +411,7 @@ async def test_call_that_is_sent_again_by_a_person_says_who(
 ) -> None:
     scene = await crashed(collector)
     place = intent(await scene.recorded(), 2).seq
-    await scene.host.resolve(scene.run_id, place, Retry(), actor=ANN, reason="")
+    await scene.host.resolve(scene.run_id, place, Resend(), actor=ANN, reason="")
     again(scene, collector)
 
     await scene.host.resume(scene.run_id, actor=ANN, grant=DEMO)
@@ -661,7 +662,7 @@ async def test_long_run_is_sent_in_parts_until_one_is_refused(
     scene = Scene(calling(*["rm"] * 1100))
     scene.limit(host_calls=2000, total_calls=2000)
     await scene.run()
-    recording = await Recording.load(scene.run_id, scene.store)
+    recording = await Recording.load(scene.run_id, scene.store.reader)
     url = f"{collector.url}/v1/traces"
 
     assert await asyncio.to_thread(send_again, recording, url, {}) == 1101
@@ -678,7 +679,7 @@ async def test_run_without_ids_in_its_log_gets_the_same_each_time(
 ) -> None:
     scene = Scene(calling("weather"))
     await scene.run()
-    recording = await Recording.load(scene.run_id, scene.store)
+    recording = await Recording.load(scene.run_id, scene.store.reader)
     url = f"{collector.url}/v1/traces"
 
     await asyncio.to_thread(send_again, recording, url, {})

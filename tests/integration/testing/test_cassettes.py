@@ -385,7 +385,10 @@ Change = Callable[[dict[str, Any]], object]
         (lambda d: d.update({"$type": "caxton.cassette/v2"}), "of another version"),
         (lambda d: d.pop("seed"), r"\$ has no seed"),
         (lambda d: d.update(sede="0"), "unknown key 'sede'; did you mean seed"),
-        (lambda d: d["limits"].update(memory=1 << 40), r"memory is no limit of 0 to"),
+        (
+            lambda d: d["limits"].update(memory=1 << 40),
+            r"memory is not a limit of 0 to",
+        ),
     ],
 )
 def test_a_file_that_is_no_cassette_is_refused(

@@ -279,7 +279,10 @@ def test_two_runs_are_the_same(caxton_agent: CaxtonAgent) -> None:
     [
         ({"a b": "x"}, "'a b' cannot be the name of a tool"),
         ({"a/b/c": "x"}, "'a/b/c' is not SERVER/TOOL"),
-        ({"ask": {"content": "text"}}, "ask is no CallToolResult: .*list of content"),
+        (
+            {"ask": {"content": "text"}},
+            "ask is not a CallToolResult: .*list of content",
+        ),
         ({"ask": {1, 2}}, "ask is not JSON but set"),
         ({"ask": {"x": object()}}, "ask is not JSON but dict"),
         ({"ask": [float("nan")]}, "ask is not JSON but float: nan is not a number"),

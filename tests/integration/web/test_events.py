@@ -17,9 +17,9 @@ from caxton_host.config import Serve
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import LogWritten
 from caxton_host.errors import StoreError
-from caxton_host.service.submission import Submission
-from caxton_host.store.memory import MemoryStore
-from caxton_host.web.api import events, streams
+from caxton_host.service.run_service import Submission
+from caxton_host.store.memory import MemoryReader
+from caxton_host.web.api import events
 from caxton_host.web.app import application
 from tests.office import BOB, BOSS, EVE, Names, Office, Slow, on_a_port, who
 
@@ -43,7 +43,7 @@ async def test_events_come_page_by_page(tmp_path: Path) -> None:
     office = Office(tmp_path)
     run_id = await office.start()
     await office.done(run_id)
-    stored = await office.scene.store.read(f"run/{run_id}")
+    stored = await office.scene.store.reader.read(f"run/{run_id}")
 
     found: list[dict[str, JSON]] = []
     params = {"limit": "3"}
@@ -280,7 +280,7 @@ async def test_a_sealed_cursor_is_good_at_every_host_of_the_log(tmp_path: Path) 
 async def test_a_log_that_is_away_ends_the_stream(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Away(MemoryStore):
+    class Away(MemoryReader):
         async def tail(self, *_: object, **__: object) -> Any:  # noqa: ANN401 -- as it is
             raise StoreError("the database is away")
             yield
@@ -288,7 +288,7 @@ async def test_a_log_that_is_away_ends_the_stream(
     office = Office(tmp_path)
     run_id = await office.start()
     await office.done(run_id)
-    office.scene.store.__class__ = Away
+    office.scene.store.reader.__class__ = Away
 
     async with on_a_port(office) as client:
         found = await client.get(f"/api/v1/runs/{run_id}/events", headers=LIVE)
@@ -339,16 +339,16 @@ async def test_who_does_not_read_has_nothing_kept_for_it(tmp_path: Path) -> None
     run_id = await office.start()
     await office.done(run_id)
     read = 0
-    stored = await office.scene.store.read(f"run/{run_id}")
+    stored = await office.scene.store.reader.read(f"run/{run_id}")
 
-    class Endless(MemoryStore):
+    class Endless(MemoryReader):
         async def tail(self, *_: object, **__: object) -> Any:  # noqa: ANN401 -- as it is
             nonlocal read
             while True:
                 read += 1
                 yield stored[0], f"n-{read}"
 
-    office.scene.store.__class__ = Endless
+    office.scene.store.reader.__class__ = Endless
     async with on_a_port(office) as client:
         request = (
             f"GET /api/v1/runs/{run_id}/events HTTP/1.1\r\nHost: localhost\r\n"
@@ -372,8 +372,8 @@ async def test_who_does_not_read_has_nothing_kept_for_it(tmp_path: Path) -> None
 async def test_silence_is_not_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "_TICK", 0.01)
-    monkeypatch.setattr(streams, "_HEARTBEAT", 0.03)
+    monkeypatch.setattr(events, "_TICK", 0.01)
+    monkeypatch.setattr(events, "_HEARTBEAT", 0.03)
     tools = Slow()
     office = Office(tmp_path, tools=tools)
     run_id = await office.start()

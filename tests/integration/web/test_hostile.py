@@ -14,7 +14,7 @@ import pytest
 
 from caxton_host.config import Serve
 from caxton_host.web.app import application
-from caxton_host.web.edge import listen, sending
+from caxton_host.web.edge import listen, messages
 from caxton_host.web.edge.listen import bind, listening
 from tests.office import Names, Office
 
@@ -107,7 +107,7 @@ async def test_who_leaves_in_the_middle_of_a_request_leaves_nothing(
             async with asyncio.timeout(20):
                 while app.bodies.held:  # noqa: ASYNC110 -- nobody tells
                     await asyncio.sleep(0.01)
-    assert app.crowd.present == 0
+    assert app.limit.present == 0
 
 
 async def test_a_request_with_two_ends_is_refused_with_what_is_behind_it(
@@ -133,7 +133,7 @@ async def test_who_asks_for_much_and_reads_nothing_does_not_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # law 9
-    monkeypatch.setattr(sending, "_PATIENCE", 0.1)
+    monkeypatch.setattr(messages, "_PATIENCE", 0.1)
     monkeypatch.setattr(listen, "_STUCK", 0.2)
     asks = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

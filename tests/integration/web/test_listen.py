@@ -19,8 +19,7 @@ import pytest
 
 from caxton_host.errors import UsageError
 from caxton_host.web.edge import listen
-from caxton_host.web.edge.listen import Certificate, bind, listening, stopping
-from caxton_host.web.edge.room import Room
+from caxton_host.web.edge.listen import Certificate, Room, bind, listening, stopping
 
 _WHOLE = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 

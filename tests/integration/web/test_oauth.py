@@ -16,13 +16,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from caxton_host.config import OAuth, Serve
-from caxton_host.core.grants.principals import Principal, Scope
-from caxton_host.core.tokens import SIGNATURES, Token
+from caxton_host.core.grants.principals import SIGNATURES, Principal, Scope, Token
 from caxton_host.lib.http import Client
 from caxton_host.store.memory import MemoryStore
-from caxton_host.web.edge import keys
-from caxton_host.web.edge.bearer import Unauthenticated
-from caxton_host.web.edge.identity import identity_of
+from caxton_host.web.edge import authentication
+from caxton_host.web.edge.authentication import Unauthenticated, identity_of
 from tests.unit.store.fakes import FakeClock, FakeEntropy
 
 from ..webhooks.conftest import Server
@@ -83,7 +81,7 @@ class Issuer:
         self.oauth = OAuth(**given | changed)
         self.store = MemoryStore(clock=self.clock, entropy=FakeEntropy())
         self.identity = identity_of(
-            Serve(oauth=self.oauth), self.store, self.clock, self.client
+            Serve(oauth=self.oauth), self.store.tokens, self.clock, self.client
         )
 
     async def _script(self, writer: asyncio.StreamWriter) -> None:
@@ -195,7 +193,7 @@ async def test_what_it_may_is_what_its_claims_say(
 async def test_token_of_the_host_is_taken_as_well(issuer: Issuer) -> None:
     text = Token.new(FakeEntropy()).text
 
-    assert await issuer.refusal(text) == "it is not known here"
+    assert await issuer.refusal(text) == "the token is unknown"
     assert issuer.asked == []
 
 
@@ -454,7 +452,7 @@ async def test_unknown_keys_are_asked_for_seldom(issuer: Issuer) -> None:
 async def test_keys_that_do_not_come_hold_nobody_for_long(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(keys, "_TIMEOUT", 0.05)
+    monkeypatch.setattr(authentication, "_TIMEOUT", 0.05)
     issuer.server.script = None
     token = issuer.token()
 

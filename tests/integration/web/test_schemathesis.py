@@ -10,7 +10,7 @@ from pathlib import Path
 
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant, Rule
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 from caxton_host.core.tools.servers import ServerConfig
 from tests.office import Office, on_a_port
 

@@ -16,7 +16,7 @@ from caxton_host.building import (
 )
 from caxton_host.building.build import described_by
 from caxton_host.errors import NotFoundError, UsageError
-from caxton_host.runs.manifests import read
+from caxton_host.runs.modules import read_manifest
 
 AGENT = '#include "caxton.h"\nCX_RUN { return 0; }\n'
 
@@ -190,7 +190,7 @@ def test_what_the_author_says_is_in_the_module(agent: Path) -> None:
         'description = "Ünïcode"\n[[tools]]\nname = "git/git_log"\n'
         "[input_schema]\nrequired = ['a']\n"
     )
-    manifest = read(build_agent(agent).path.read_bytes())
+    manifest = read_manifest(build_agent(agent).path.read_bytes())
     assert manifest is not None
     assert manifest.to_payload() == {
         "name": "mine",

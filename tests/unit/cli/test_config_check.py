@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from caxton_host.cli import execute
-from caxton_host.config import SETTINGS, TOP, json_schema
+from caxton_host.config import json_schema
+from caxton_host.config.sections import TOP
+from caxton_host.config.show import SETTINGS
 from caxton_host.core.tools.manifest import section
 
 WRONG = """\

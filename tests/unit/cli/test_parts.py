@@ -7,20 +7,19 @@ import os
 import pwd
 import signal
 import sys
-from dataclasses import replace
 
 import click
 import pytest
 
 from caxton_host import cli, errors
 from caxton_host.app.bootstrap import usable_store
-from caxton_host.app.tool_setup import Routed, open_tools
-from caxton_host.cli import context, exits
+from caxton_host.app.tool_setup import open_tools
+from caxton_host.cli import output
+from caxton_host.cli.local_host import LocalHost
 from caxton_host.cli.output import complain
 from caxton_host.cli.overrides import parse_server
-from caxton_host.cli.run_outcome import call_lines, failure, report
+from caxton_host.cli.run_text import call_lines, failure, remark, report, rows
 from caxton_host.cli.runs import shortened
-from caxton_host.cli.show import remark, rows
 from caxton_host.config import Config
 from caxton_host.core.calls import Completed, Failed
 from caxton_host.core.log.events import (
@@ -35,15 +34,13 @@ from caxton_host.core.log.events import (
     ToolInvoked,
     ToolProgress,
     ToolRetried,
+    settled,
 )
-from caxton_host.core.log.payloads import settled
-from caxton_host.core.log.summary import summarise
+from caxton_host.core.log.runs import summarise
 from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import CaxtonError, UsageError
-from caxton_host.lib.local_user import local_actor
-from caxton_host.ports import ToolRequest
+from caxton_host.lib.machine import local_actor
 from caxton_host.telemetry import NoTelemetry
-from caxton_host.testing import FakeTools
 
 _PR_GET_DUMPABLE, _PR_SET_DUMPABLE = 3, 4
 
@@ -96,11 +93,11 @@ def test_every_error_has_a_code_and_a_way_out() -> None:
     for kind in _kinds():
         error = kind.__new__(kind)
         error.fix = ""
-        assert 1 <= exits.exit_code(error) <= 6
-        assert exits.remedy(error)
-    assert exits.exit_code(errors.ServerUnavailable("down")) == 6
-    assert exits.exit_code(errors.LogBrokenError("broken")) == 5
-    assert exits.exit_code(errors.StoreError("full")) == 1
+        assert 1 <= output.exit_code(error) <= 6
+        assert output.remedy(error)
+    assert output.exit_code(errors.ServerUnavailable("down")) == 6
+    assert output.exit_code(errors.LogBrokenError("broken")) == 5
+    assert output.exit_code(errors.StoreError("full")) == 1
 
 
 def _raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
@@ -278,27 +275,6 @@ def test_signals_that_are_ignored_stay_ignored(monkeypatch: pytest.MonkeyPatch) 
     assert handled == [signal.SIGTERM]
 
 
-async def test_a_call_of_a_server_that_nobody_configured_is_not_sent() -> None:
-    tools = FakeTools({("demo", "echo"): "echoed"})
-    routed = Routed({"demo": tools})
-    request = ToolRequest(
-        run_id="0198",
-        call=1,
-        server="other",
-        tool="echo",
-        params={},
-        definition_sha256=None,
-        idempotency_key="k",
-    )
-    with pytest.raises(errors.ToolError) as error:
-        await routed.call_tool(request)
-    assert (error.value.kind, error.value.sent) == ("transport", "no")
-    assert tools.asked == []
-    assert (await routed.call_tool(replace(request, server="demo"))).data == "echoed"
-    offered = await routed.offered(["demo", "gone"])
-    assert [offer.tool for offer in offered.offers] == ["echo"]
-
-
 async def test_no_server_is_started_that_could_look_into_the_host() -> None:
     # law 8: the host holds the credentials of every server
     libc = ctypes.CDLL(None)
@@ -333,7 +309,7 @@ def test_a_broken_log_is_not_a_matter_of_usage() -> None:
 def test_a_fix_repeats_the_options_that_were_given(
     capsys: pytest.CaptureFixture[str], fix: str, typed: str
 ) -> None:
-    given = context.Frame(db="sqlite:///a.db")
+    given = LocalHost(db="sqlite:///a.db")
     with (
         click.Context(cli.caxton, obj=given) as root,
         click.Context(click.Command("status"), parent=root),

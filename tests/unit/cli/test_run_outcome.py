@@ -6,12 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from caxton_host.cli.run_outcome import call_lines, failure, report
+from caxton_host.cli.run_text import call_lines, failure, report
 from caxton_host.core.analysis.checking import Known
 from caxton_host.core.calls import Completed, Denied, Failed
-from caxton_host.core.log.events import Event, LogWritten, RunFailed, RunStarted
-from caxton_host.core.log.payloads import settled
-from caxton_host.core.log.summary import summarise
+from caxton_host.core.log.events import (
+    Event,
+    LogWritten,
+    RunFailed,
+    RunStarted,
+    settled,
+)
+from caxton_host.core.log.runs import summarise
 
 from .test_parts import invoked, recorded, retried
 

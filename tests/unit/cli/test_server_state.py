@@ -16,7 +16,7 @@ from caxton_host.core.log.events import (
     ToolInvoked,
     ToolsChanged,
 )
-from caxton_host.core.log.server_history import Seen, learned
+from caxton_host.core.log.server_history import ServerRecord, server_records
 
 UP = ServerConnected(
     server="crm", name="crm", version="1", protocol="2025-06-18", tools=1
@@ -41,8 +41,8 @@ def newest_first(stream: str, *events: Event | None) -> list[Recorded]:
     ][::-1]
 
 
-def of(*events: Event | None) -> Seen:
-    return learned(["crm"], newest_first("host/2", *events), [])["crm"]
+def of(*events: Event | None) -> ServerRecord:
+    return server_records(["crm"], newest_first("host/2", *events), [])["crm"]
 
 
 def invoked(call: int, server: str | None = "crm") -> ToolInvoked:
@@ -109,17 +109,17 @@ def test_an_older_host_says_nothing_if_a_newer_one_does() -> None:
     older = newest_first("host/1", UP, BreakerOpened(server="crm", failures=5))
     other = ServerLost(server="other", reason="x")
     newer = newest_first("host/2", UP, other)
-    found = learned(["crm"], newer + older, [])
+    found = server_records(["crm"], newer + older, [])
     assert (found["crm"].host, found["crm"].breaker) == ("host/2", "closed")
-    assert learned(["crm"], older, [])["crm"].breaker == "open"
+    assert server_records(["crm"], older, [])["crm"].breaker == "open"
 
 
 def test_a_host_that_is_up_says_what_is_so_now() -> None:
     older = newest_first("host/1", UP, BreakerOpened(server="crm", failures=5))
     newer = newest_first("host/2", UP, ServerLost(server="crm", reason="x"))
-    [now] = learned(["crm"], newer + older, [], ["host/1"]).values()
+    [now] = server_records(["crm"], newer + older, [], ["host/1"]).values()
     assert (now.host, now.live, now.state) == ("host/1", True, "connected")
-    [both] = learned(["crm"], newer + older, [], ["host/1", "host/2"]).values()
+    [both] = server_records(["crm"], newer + older, [], ["host/1", "host/2"]).values()
     assert (both.host, both.live, both.as_of) == ("host/2", True, 2)
 
 
@@ -130,5 +130,5 @@ def test_the_latency_is_the_median_of_the_calls_that_were_answered() -> None:
         *(invoked(3), invoked(4), completed(4, 2000)),
         *(invoked(5, "other"), completed(5, 1), invoked(6, None), None),
     ]
-    found = learned(["crm"], [], newest_first("run/1", *calls))
+    found = server_records(["crm"], [], newest_first("run/1", *calls))
     assert found["crm"].latency_ms == 2.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from caxton_host.cli.simulate_crash import _left
+from caxton_host.cli.run_control import _left
 from caxton_host.core.calls import JSON, Completed, cut
 from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import (
@@ -13,16 +13,16 @@ from caxton_host.core.log.events import (
     Recorded,
     RunSuspended,
     ToolInvoked,
+    settled,
 )
-from caxton_host.core.log.in_doubt import (
+from caxton_host.core.log.requests import (
     Abort,
     Fail,
     GiveResult,
+    Resend,
     Resolution,
-    Retry,
     recorded_as,
 )
-from caxton_host.core.log.payloads import settled
 from caxton_host.errors import NotKeptError, UsageError
 from caxton_host.runs.recording import Recording
 from tests.unit.store.fakes import run_started
@@ -76,7 +76,7 @@ WAITS = RunSuspended(reason="in_doubt", call=1)
 
 @pytest.mark.parametrize(
     ("resolution", "ends"),
-    [(Retry(), 4), (GiveResult(Completed(message="paid")), 5), (Fail(), 5)],
+    [(Resend(), 4), (GiveResult(Completed(message="paid")), 5), (Fail(), 5)],
 )
 def test_word_of_a_person_and_what_it_makes_of_the_call_stay_together(
     resolution: Resolution, ends: int

@@ -89,7 +89,7 @@ def test_a_file_that_would_lose_something_is_not_touched(
     file = tmp_path / "mcp.json"
     file.write_bytes(before)
 
-    with pytest.raises(UsageError, match="stays as it is") as refused:
+    with pytest.raises(UsageError, match="was not changed") as refused:
         install(file, NEW, force=True)
 
     assert str(file) in str(refused.value)

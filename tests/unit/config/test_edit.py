@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.config import (
+from caxton_host.config.edit import (
     add_server,
     change_server,
     check_references,
     init_text,
     remove_server,
 )
-from caxton_host.config.headers import header
+from caxton_host.config.key_lines import Lines
 from caxton_host.errors import ConfigError, NotFoundError
 
 from .conftest import Folder
@@ -124,22 +124,34 @@ def test_unknown_server_is_not_found(folder: Folder) -> None:
     assert "caxton server list" in caught.value.fix
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "servers = { a = { command = 'x' } }\n",
-        "[servers]\na.command = 'x'\n",
-        "[servers.a]\ncommand = 'x'\nargs = [\n  '1',\n['2']\n]\n",
-    ],
-)
-def test_server_that_is_no_table_of_its_own_is_left_alone(
-    folder: Folder, text: str
-) -> None:
-    path = folder.write(text)
-    with pytest.raises(ConfigError) as caught:
+def test_server_in_an_inline_table_is_left_alone(folder: Folder) -> None:
+    path = folder.write(text := "servers = { a = { command = 'x' } }\n")
+    with pytest.raises(ConfigError, match="not a table of its own") as caught:
         remove_server(path, "a", environ=folder.environ)
     assert caught.value.fix
     assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (
+            "[servers]  # all\n# one\na.command = 'x'\nb.command = 'y'\n",
+            "[servers]  # all\n# one\nb.command = 'y'\n",
+        ),
+        (
+            "version = 1\r\n[servers.a]\ncommand = 'x'\nargs = [\n  '1',\n  '[b]',\n]",
+            "version = 1\r\n",
+        ),
+    ],
+)
+def test_server_is_removed_however_it_is_written(
+    folder: Folder, text: str, left: str
+) -> None:
+    path = folder.path / "caxton.toml"
+    path.write_bytes(text.encode())
+    remove_server(path, "a", environ=folder.environ)
+    assert path.read_bytes() == left.encode()
 
 
 def test_link_stays_a_link(folder: Folder) -> None:
@@ -193,19 +205,27 @@ def test_starter_loads_with_its_examples_too(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "keys"),
+    ("text", "statements"),
     [
-        ("[a]", ("a",)),
-        (' [ a . "b.c" ] # d', ("a", "b.c")),
-        ("[[a.b]]", ("a", "b")),
-        ("a = [1]", None),
-        ('["a"],', None),
-        ("# [a]", None),
-        ("", None),
+        ("[a]", [(1, 1, ("a",), True)]),
+        (' [ a . "b.c" ] # d', [(1, 1, ("a", "b.c"), True)]),
+        ("[[a.b]]", [(1, 1, ("a", "b", "1"), True)]),
+        ("# [a]\n\n", []),
+        (
+            'a.b = [\n \'[c]\',\n]\n\n[d]\ne = """\n[f]""" # g\nh = 1\r\n',
+            [
+                (1, 3, ("a", "b"), False),
+                (5, 5, ("d",), True),
+                (6, 7, ("d", "e"), False),
+                (8, 8, ("d", "h"), False),
+            ],
+        ),
     ],
 )
-def test_header_of_a_table(line: str, keys: tuple[str, ...] | None) -> None:
-    assert header(line) == keys
+def test_statements_of_a_text(
+    text: str, statements: list[tuple[int, int, tuple[str, ...], bool]]
+) -> None:
+    assert Lines(text).statements == statements
 
 
 def test_server_is_changed_and_the_rest_stays(folder: Folder) -> None:

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host.config import Foreign, append_servers, import_foreign
-from caxton_host.config.servers import server_keys, tool_keys
+from caxton_host.config.edit import append_servers
+from caxton_host.config.importers import Foreign, import_foreign
+from caxton_host.config.servers import server_keys
+from caxton_host.config.tools import tool_keys
 from caxton_host.core.text.toml_text import comment, value_text
 from caxton_host.core.tools.servers import Restart
 from caxton_host.errors import ConfigError, UsageError
@@ -253,7 +255,7 @@ def test_a_server_of_ava_may_have_an_address(folder: Folder) -> None:
         "headers": {"Authorization": "Bearer ${env:TOKEN:-none}"},
     }
     [said] = found.notes
-    assert "timeout_ms is no time at all" in said
+    assert "timeout_ms must be more than zero" in said
 
 
 def test_what_this_version_does_not_know_is_a_comment(folder: Folder) -> None:
@@ -304,7 +306,7 @@ def test_a_secret_in_the_clear_is_not_copied(folder: Folder) -> None:
             "wanted true or false",
         ),
         ("ava", "a: 1", "has no mcp.servers"),
-        ("ava", "mcp: {servers: {a__b: {}}}", "no name for a server"),
+        ("ava", "mcp: {servers: {a__b: {}}}", "not a valid server name"),
         ("ava", "mcp: {servers: {a: {command: '${x y}'}}}", "no counterpart"),
         ("ava", "mcp: {servers: {a: {tools: [{}]}}}", "wanted a text"),
         ("ava", "mcp: {servers: {a: {defaults: {timeout_ms: no}}}}", "whole number"),
@@ -312,8 +314,8 @@ def test_a_secret_in_the_clear_is_not_copied(folder: Folder) -> None:
         ("ava", "a: &x 1\nb: *x", "an anchor or a tag at line 1"),
         ("ava", "a: !!python/name:os.system x", "an anchor or a tag"),
         ("ava", "a: *x", "broken YAML at line 1"),
-        ("ava", "a: 1\na: 2", "has a key twice"),
-        ("ava", "on: 1", "no text"),
+        ("ava", "a: 1\na: 2", "has a duplicate key"),
+        ("ava", "on: 1", "not a text"),
         ("ava", "- 1", "is not a mapping"),
         ("ava", "a: [", "broken YAML at line 1, column 5"),
         ("ava", "a: 1\n---\nb: 1", "broken YAML at line 2"),
@@ -355,7 +357,7 @@ def test_a_server_that_is_there_already_is_not_written_over(folder: Folder) -> N
     path = folder.write("version = 1\n[servers.crm]\ncommand = 'x'\n")
     found = translated(folder, "signalwire", SIGNALWIRE)
     before = path.read_text()
-    with pytest.raises(ConfigError, match=r"servers\.crm is there already"):
+    with pytest.raises(ConfigError, match=r"servers\.crm already exists"):
         append_servers(path, found.servers, found.text, environ=folder.environ)
     assert path.read_text() == before
 

@@ -152,7 +152,7 @@ def test_imported_file_reads_no_files(folder: Folder) -> None:
     # law 9
     folder.write(CANARY, "key.txt")
     message = refusal(folder, one({"command": "x", "args": ["${file:key.txt}"]}))
-    assert "not known" in message
+    assert "unknown reference" in message
 
 
 @pytest.mark.parametrize("spelling", ["http", "streamable-http", "streamableHttp"])
@@ -197,7 +197,7 @@ def test_own_server_wins_and_the_other_is_not_read(folder: Folder, own: str) -> 
     if "a" in config.servers:
         assert config.servers["a"].command == ("own",)
     (warning,) = config.warnings
-    assert warning.startswith(".mcp.json: mcpServers.a: not read")
+    assert warning.startswith(".mcp.json: mcpServers.a: ignored")
 
 
 def test_first_import_wins(folder: Folder) -> None:
@@ -228,18 +228,18 @@ def test_name_that_no_server_may_have_is_fitted(
 ) -> None:
     config = imported(folder, {"mcpServers": {name: {"command": "x"}}})
     assert [*config.servers] == [ours]
-    assert config.warnings[0].endswith(f": is called {ours} here")
+    assert config.warnings[0].endswith(f": is named {ours} here")
 
 
 @pytest.mark.parametrize("name", ["", "webhook", "__", "日本"])
 def test_name_that_cannot_be_fitted_is_refused(folder: Folder, name: str) -> None:
     message = refusal(folder, {"mcpServers": {name: {"command": "x"}}})
-    assert "is no name for a server" in message
+    assert "is not a valid server name" in message
 
 
 def test_two_names_that_become_one_are_refused(folder: Folder) -> None:
     servers = {"a b": {"command": "x"}, "a-b": {"command": "y"}}
-    assert "two servers would be called a-b" in refusal(folder, {"mcpServers": servers})
+    assert "two servers have the name a-b" in refusal(folder, {"mcpServers": servers})
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_two_names_that_become_one_are_refused(folder: Folder) -> None:
         ('{"mcpServers": {"a": {}}}', "either a command or a url"),
         ('{"a": ' * 60 + "1" + "}" * 60, "deeper than"),
         ("[" * 100_000, "deeper than"),
-        ('{"a": ' + "9" * 10_000 + "}", "absurd length"),
+        ('{"a": ' + "9" * 10_000 + "}", "too long"),
         ("{}" + " " * 1024 * 1024, "1 MiB"),
         ('{"mcpServers": {"a": {"command": "\\ud800"}}}', "not UTF-8"),
     ],

@@ -11,21 +11,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from caxton_host.config import (
-    Agent,
-    Config,
-    ContextVar,
-    Paths,
-    describe,
-    load,
-    load_parts,
-    store_mistake,
-)
+from caxton_host.config import Agent, Config, Paths, describe, load, load_parts
+from caxton_host.config.model import ContextVar
+from caxton_host.config.sections import store_mistake
 from caxton_host.core.calls import Retry
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.conditions import Conditions
-from caxton_host.core.host_limits import Places
-from caxton_host.core.limits import Limits
+from caxton_host.core.limits import Limits, Places
 from caxton_host.core.tools.servers import (
     BreakerOptions,
     Rate,
@@ -390,7 +382,7 @@ def test_names_that_the_host_gives_values_itself_are_refused(
     folder: Folder, name: str
 ) -> None:
     folder.write(f"[context]\n{name} = {{}}\n")
-    with pytest.raises(ConfigError, match="gives a value itself"):
+    with pytest.raises(ConfigError, match="host sets"):
         folder.load()
 
 
@@ -407,8 +399,8 @@ def test_placeholders_that_will_stay_are_warned_of(folder: Folder) -> None:
     config = folder.load()
     assert config.agents["a"].prompt is not None
     assert [warning.partition("prompt: ")[2] for warning in config.warnings] == [
-        "{pin} stays: that variable is private",
-        "{usr} stays: there is no such variable",
+        "{pin} is not replaced: that variable is private",
+        "{usr} is not replaced: there is no such variable",
     ]
 
 
@@ -442,7 +434,7 @@ def test_database_is_relative_to_the_file(
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("sekrit", "is no database"),
+        ("sekrit", "is not a database URL"),
         ("mysql://h/sekrit", "names mysql, which is not supported"),
         ("postgres://h/sekrit", "names postgres, which is not supported"),
         (
@@ -450,10 +442,10 @@ def test_database_is_relative_to_the_file(
             "names postgresql+asyncpg, which is not supported",
         ),
         ("sqlite://sekrit.db", "names a host"),
-        ("postgresql://h:99999/sekrit", "has a port that is none"),
-        ("postgresql://h:0/sekrit", "has a port that is none"),
-        ("postgresql://h:/sekrit", "has a port that is none"),
-        ("postgresql://h:sekrit/db", "has a port that is none"),
+        ("postgresql://h:99999/sekrit", "has an invalid port"),
+        ("postgresql://h:0/sekrit", "has an invalid port"),
+        ("postgresql://h:/sekrit", "has an invalid port"),
+        ("postgresql://h:sekrit/db", "has an invalid port"),
         ("postgresql://[::1/sekrit", "names no host"),
         ("postgresql://u:sek@rit@h/db", "has more than one @"),
     ],
@@ -727,9 +719,9 @@ def test_rule_that_speaks_of_no_server_is_warned_of(folder: Folder) -> None:
     )
     place = "caxton.toml: agents.a"
     assert config.warnings == (
-        f"{place}.allow[1]: no server is meant by dmeo/x; did you mean demo?",
-        f"{place}.deny[1]: no server is meant by zzz/x",
-        f"{place}.names.w: no server is meant by demmo/x; did you mean demo?",
+        f"{place}.allow[1]: no server matches dmeo/x; did you mean demo?",
+        f"{place}.deny[1]: no server matches zzz/x",
+        f"{place}.names.w: no server matches demmo/x; did you mean demo?",
     )
 
 
@@ -794,7 +786,7 @@ def test_what_the_log_keeps_of_answers_is_read(folder: Folder) -> None:
     )
     assert config.servers["crm"].tools["look_up"].record == "hash"
     assert config.webhooks["w"].record == "hash"
-    with pytest.raises(ConfigError, match="record: is none of the known values"):
+    with pytest.raises(ConfigError, match="record: is not one of the known values"):
         folder.load("[webhooks.w]\nurl = 'https://h/'\nrecord = 'none'\n")
 
 
@@ -835,7 +827,7 @@ def test_one_switch_turns_every_tool_server_off(folder: Folder) -> None:
     )
 
     assert (config.mcp, [*config.servers], [*config.webhooks]) == (False, [], ["w"])
-    assert config.warnings == ("caxton.toml: mcp.enabled: no tool server is used",)
+    assert config.warnings == ("caxton.toml: mcp.enabled: all tool servers are off",)
     assert describe(config)["mcp"] == {"enabled": False}
 
 

@@ -277,7 +277,7 @@ def test_all_mistakes_are_told_at_once(folder: Folder) -> None:
     assert fixes[f"{params}.a.typ"].startswith("write type; a name in a map")
     assert fixes[f"{params}.b.one_off"].startswith("write one_of; a name in a map")
     (twice,) = (one for one in own if one.key == "agents.a.wasm")
-    assert twice.problem == "says again what module says"
+    assert twice.problem == "sets the same value as module"
     other = [error for error in mistakes if error.file == ".mcp.json"]
     assert [(error.line, error.key) for error in other] == [
         (8, "mcpServers.bad.args.2"),

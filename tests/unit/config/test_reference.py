@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from caxton_host.config import SETTINGS, oauth, servers
+from caxton_host.config import servers, tools
+from caxton_host.config.show import SETTINGS
 
 from .keys import listing
 
@@ -25,7 +26,7 @@ NESTED = {
 
 
 def keys(name: str) -> Iterator[str]:
-    table: dict[str, Any] = (vars(servers) | vars(oauth))[name]
+    table: dict[str, Any] = (vars(tools) | vars(servers))[name]
     for key in table:
         inner = NESTED.get(key)
         if inner is None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from caxton_host.config import Expose, OAuth, Serve, describe
-from caxton_host.config import serve as module
+from caxton_host.config import OAuth, Serve, agents, describe, serve
+from caxton_host.config.model import Expose
 
 from .conftest import Folder
 
@@ -77,35 +77,47 @@ def test_rate_is_one_of_minutes(said: str, number: int, folder: Folder) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "problem"),
     [
-        ("[serve]\nhots = 'x'", "serve.hots", "no such key"),
+        ("[serve]\nhots = 'x'", "serve.hots", "unknown key"),
         ("serve = 3", "serve", "wanted a table"),
         ("[serve]\nhost = 3", "serve.host", "wanted a text"),
-        ("[serve]\nhost = ''", "serve.host", "no address"),
-        ("[serve]\nhost = 'http://x/'", "serve.host", "no address"),
-        ("[serve]\nport = 65536", "serve.port", "no port"),
+        ("[serve]\nhost = ''", "serve.host", "not an address to listen on"),
+        ("[serve]\nhost = 'http://x/'", "serve.host", "not an address to listen on"),
+        ("[serve]\nport = 65536", "serve.port", "not a valid port"),
         ("[serve]\nport = '80'", "serve.port", "wanted a whole number"),
         ("[serve]\nmcp = 'yes'", "serve.mcp", "true or false"),
-        ("[serve]\nallowed_hosts = ['*']", "serve.allowed_hosts.1", "no name"),
-        ("[serve]\nallowed_hosts = ['http://a']", "serve.allowed_hosts.1", "no name"),
-        ("[serve]\nallowed_hosts = ['']", "serve.allowed_hosts.1", "no name"),
-        ("[serve]\nallowed_origins = ['*']", "serve.allowed_origins.1", "no origin"),
-        ("[serve]\nallowed_origins = ['null']", "serve.allowed_origins.1", "no origin"),
+        ("[serve]\nallowed_hosts = ['*']", "serve.allowed_hosts.1", "not a valid"),
+        (
+            "[serve]\nallowed_hosts = ['http://a']",
+            "serve.allowed_hosts.1",
+            "not a valid",
+        ),
+        ("[serve]\nallowed_hosts = ['']", "serve.allowed_hosts.1", "not a valid"),
+        (
+            "[serve]\nallowed_origins = ['*']",
+            "serve.allowed_origins.1",
+            "not a valid origin",
+        ),
+        (
+            "[serve]\nallowed_origins = ['null']",
+            "serve.allowed_origins.1",
+            "not a valid origin",
+        ),
         (
             "[serve]\nallowed_origins = ['https://a.test/']",
             "serve.allowed_origins.1",
-            "no origin",
+            "not a valid origin",
         ),
-        ("[serve]\nruns = 0", "serve.runs", "is none"),
-        ("[serve]\nconcurrency = 0", "serve.concurrency", "is none"),
+        ("[serve]\nruns = 0", "serve.runs", "at least 1"),
+        ("[serve]\nconcurrency = 0", "serve.concurrency", "at least 1"),
         ("[serve]\nrate = 600", "serve.rate", "wanted a rate"),
         ("[serve]\nrate = 'often'", "serve.rate", "not a rate"),
-        ("[serve]\nrate = '1/h'", "serve.rate", "less than one a minute"),
+        ("[serve]\nrate = '1/h'", "serve.rate", "less than one per minute"),
         ("[serve]\nbody = 4", "serve.body", "wanted a size"),
         ("[serve]\ndrain = 30", "serve.drain", "wanted a duration"),
         (
             "[serve]\nhost = '0.0.0.0'\nallow_unauthenticated = true",
             "serve.allow_unauthenticated",
-            "let everybody in",
+            "accept unauthenticated requests",
         ),
         (
             "[serve.oauth]\nissuer = 'https://id.test'",
@@ -124,19 +136,19 @@ def test_rate_is_one_of_minutes(said: str, number: int, folder: Folder) -> None:
             "user name",
         ),
         (OAUTH + "jwks = 'http://id.test'", "serve.oauth.jwks", "is not https"),
-        (OAUTH + "algorithms = []", "serve.oauth.algorithms", "names none"),
+        (OAUTH + "algorithms = []", "serve.oauth.algorithms", "is empty"),
         (OAUTH + "algorithms = ['HS256']", "serve.oauth.algorithms.1", "known values"),
         (OAUTH + "algorithms = ['none']", "serve.oauth.algorithms.1", "known values"),
-        (OAUTH + "secret = 'x'", "serve.oauth.secret", "no such key"),
+        (OAUTH + "secret = 'x'", "serve.oauth.secret", "unknown key"),
         (
             OAUTH.replace("'https://a.test/mcp'", "'a\"b'"),
             "serve.oauth.audience",
-            "no audience",
+            "not a valid audience",
         ),
         (
             OAUTH.replace("'https://a.test/mcp'", "''"),
             "serve.oauth.audience",
-            "no audience",
+            "not a valid audience",
         ),
     ],
 )
@@ -224,17 +236,17 @@ def test_agents_are_offered_as_it_is_said(folder: Folder) -> None:
 @pytest.mark.parametrize(
     ("table", "place", "problem"),
     [
-        ("mpc = true", "expose.mpc", "no such key"),
+        ("mpc = true", "expose.mpc", "unknown key"),
         ("mcp = 1", "expose.mcp", "true or false"),
-        ("name = 'a.b'", "expose.name", "no name for a tool"),
-        ("name = ''", "expose.name", "no name for a tool"),
-        ("name = 'a'\nmcp_name = 'b'", "expose.mcp_name", "says again"),
+        ("name = 'a.b'", "expose.name", "not a valid tool name"),
+        ("name = ''", "expose.name", "not a valid tool name"),
+        ("name = 'a'\nmcp_name = 'b'", "expose.mcp_name", "sets the same value"),
         ("input_schema = true", "expose.input_schema", "wanted a table"),
-        ("input_schema = {}", "expose.input_schema", "no JSON Schema of an object"),
+        ("input_schema = {}", "expose.input_schema", "not a JSON Schema of an object"),
         (
             "output_schema = { type = 'array' }",
             "expose.output_schema",
-            "no JSON Schema of an object",
+            "not a JSON Schema of an object",
         ),
         (
             "input_schema = { type = 'object', properties = 3 }",
@@ -269,7 +281,7 @@ def test_no_two_agents_are_offered_by_one_name(folder: Folder) -> None:
 def test_agent_whose_name_clients_cannot_say_needs_another(folder: Folder) -> None:
     text = "[agents.'a.b'.expose]\nmcp = true\n"
 
-    assert "no name for a tool" in str(folder.refusal(text))
+    assert "not a valid tool name" in str(folder.refusal(text))
     assert folder.load(text + "name = 'a_b'").agents["a.b"].tool == "a_b"
 
 
@@ -296,4 +308,4 @@ def test_every_key_stands_on_the_page() -> None:
             line.split("|")[1] for line in section.splitlines() if line[:3] == "| `"
         ]
         found = {key for cell in cells for key in re.findall("`([^`]+)`", cell)}
-        assert found == {*vars(module)[table]}, heading
+        assert found == {*(vars(agents) | vars(serve))[table]}, heading

@@ -24,8 +24,14 @@ from caxton_host.core.log.checkpoint import (
     key_id,
     origin_of,
 )
-from caxton_host.core.log.events import Event, LogWritten, RunCompleted, RunErased
-from caxton_host.core.log.payloads import from_payload, to_payload
+from caxton_host.core.log.events import (
+    Event,
+    LogWritten,
+    RunCompleted,
+    RunErased,
+    from_payload,
+    to_payload,
+)
 from caxton_host.core.log.tree import Frontier, consistency, prove
 from caxton_host.lib import codec
 from caxton_host.lib.signing import Rotation

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from caxton_host.core.log import bundle as format_
-from caxton_host.core.log.audit import Fault, Verdict
 from caxton_host.core.log.bundle import parse_bundle
+from caxton_host.core.log.chain import Fault, Verdict
 from caxton_host.core.log.checkpoint import Note
 from caxton_host.core.log.events import LogWritten
 from caxton_host.errors import BadBytes, NotFoundError, StoreError, UsageError

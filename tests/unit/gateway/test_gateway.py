@@ -30,8 +30,9 @@ from caxton_host.core.log.events import (
     ToolFailed,
     ToolInvoked,
     ToolRetried,
+    outcome_of,
+    settled,
 )
-from caxton_host.core.log.payloads import outcome_of, settled
 from caxton_host.core.names import idempotency_key
 from caxton_host.core.text.jsonpath import JsonPath
 from caxton_host.core.text.redact import Redactor
@@ -46,6 +47,8 @@ from caxton_host.errors import (
     ToolError,
 )
 from caxton_host.gateway.gateway import Gateway
+from caxton_host.gateway.judge import Judge
+from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
 from caxton_host.ports import Asker, Refused, Reservation, ToolRequest
 from caxton_host.store.memory import MemoryLog, MemoryStore
@@ -119,14 +122,16 @@ class Scene:
             "weather": replace(WEATHER_ROUTE, effect=self.effect, retry=self.retry)
         }
         self.gate = Gateway(
-            run_id=RUN,
-            grant=self.grant,
-            routes=routes,
-            journal=journal,
-            log=self.log,
-            now=self.clock.now,
+            judge=Judge(
+                run_id=RUN,
+                grant=self.grant,
+                routes=routes,
+                journal=journal,
+                redact=Redactor(self.secrets),
+                now=self.clock.now,
+            ),
+            recorder=Recorder(self.log, journal),
             tools=self.tools,
-            redact=Redactor(self.secrets),
             wait=self.wait,
         )
 
@@ -165,7 +170,11 @@ async def test_digest_of_an_answer_that_is_cut_is_data_too() -> None:
     long = Completed(message="clear", data=SUNNY, bytes=10)
     scene = Scene(tools(long))
     route = replace(WEATHER_ROUTE, over_limit="cut", reply="message")
-    gate = replace(scene.gate, routes={"weather": route}, max_result=3)
+    gate = replace(
+        scene.gate,
+        judge=replace(scene.gate.judge, routes={"weather": route}),
+        max_result=3,
+    )
 
     outcome = (await gate.call(WEATHER)).outcome
 
@@ -177,7 +186,7 @@ async def test_digest_of_an_answer_that_is_cut_is_data_too() -> None:
 async def test_only_a_tool_that_reads_may_have_the_answer_of_another_call() -> None:
     today = Grant(allow=(rule("demo/get_weather"),))
     scene, unsafe, resumed = Scene(effect="read"), Scene(), Scene(effect="read")
-    resumed.gate.journal.today = today
+    resumed.gate.recorder.journal.today = today
     for one in (scene, unsafe, resumed):
         await one.gate.call(WEATHER)
 
@@ -587,7 +596,7 @@ async def test_call_that_is_cancelled_while_the_tool_works_is_closed() -> None: 
     end = scene.log.events[-1]
     assert isinstance(end, ToolFailed)
     assert (end.kind, end.sent) == ("cancelled", "unknown")
-    assert len(scene.gate.journal.in_doubt) == 0
+    assert len(scene.gate.recorder.journal.in_doubt) == 0
 
 
 async def test_call_that_is_cancelled_before_it_was_sent_says_so() -> None:  # law 2
@@ -633,7 +642,7 @@ async def test_call_that_is_cancelled_while_it_waits_for_its_turn_was_not_sent(
     end = scene.log.events[-1]
     assert isinstance(end, ToolFailed)
     assert (end.kind, end.sent) == ("cancelled", before)
-    assert len(scene.gate.journal.in_doubt) == 0
+    assert len(scene.gate.recorder.journal.in_doubt) == 0
 
 
 async def test_call_whose_lease_ran_out_while_it_waited_is_not_sent() -> None:
@@ -658,12 +667,12 @@ async def test_call_whose_lease_ran_out_while_it_waited_is_not_sent() -> None:
 
 async def test_call_stays_open_if_its_host_leaves_before_it_was_sent() -> None:
     scene = Scene(log=log_of(Slow))  # law 7
-    scene.gate.journal.leaving = True
+    scene.gate.recorder.leaving = True
 
     await cancelled(scene)
 
     assert scene.log.events == [invoked()]
-    assert len(scene.gate.journal.in_doubt) == 1
+    assert len(scene.gate.recorder.journal.in_doubt) == 1
 
 
 async def test_guest_that_runs_again_after_that_finds_the_call_answered() -> None:
@@ -683,7 +692,7 @@ async def test_call_in_doubt_stays_so_if_it_is_cancelled_before_it_is_sent() -> 
 
     assert scene.log.events == [ToolRetried(call=1, attempt=2, reason="resumed")]
     assert (
-        len(scene.gate.journal.in_doubt) == 1
+        len(scene.gate.recorder.journal.in_doubt) == 1
     )  # law 7: the first send may have arrived
 
 
@@ -731,7 +740,9 @@ async def test_answer_over_the_limit_is_cut_where_the_operator_wants_that() -> N
     done = Completed(message="a long one", data={"content": ["long"]}, bytes=101)
     scene = Scene(tools=tools(done))
     routes = {"weather": replace(WEATHER_ROUTE, over_limit="cut")}
-    gate = replace(scene.gate, max_result=6, routes=routes)
+    gate = replace(
+        scene.gate, judge=replace(scene.gate.judge, routes=routes), max_result=6
+    )
 
     outcome = (await gate.call(WEATHER)).outcome
 
@@ -749,7 +760,7 @@ async def test_answer_is_cleaned_before_it_is_cut_to_the_size_of_its_rule() -> N
     )
     scene = Scene(tools=tools(done), grant=Grant(allow=(strict,)))
     routes = {"weather": replace(WEATHER_ROUTE, over_limit="cut")}
-    gate = replace(scene.gate, routes=routes)
+    gate = replace(scene.gate, judge=replace(scene.gate.judge, routes=routes))
 
     outcome = (await gate.call(WEATHER)).outcome
 
@@ -915,7 +926,7 @@ async def test_call_is_not_sent_again_once_the_lease_is_lost() -> None:  # law 7
         await scene.gate.call(WEATHER)
 
     assert len(scene.tools.asked) == 1
-    assert len(scene.gate.journal.in_doubt) == 1
+    assert len(scene.gate.recorder.journal.in_doubt) == 1
 
 
 async def test_call_is_not_sent_again_if_that_cannot_be_stored() -> None:  # law 3
@@ -950,7 +961,7 @@ async def stopped_between_two_sends(sent: Sent, *, leaving: bool = False) -> Sce
     scene = Patient(moody(("transport", sent)), effect="read", retry=THRICE)
     calling = asyncio.create_task(scene.gate.call(WEATHER))
     await waits.wait()
-    scene.gate.journal.leaving = leaving
+    scene.gate.recorder.leaving = leaving
     calling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await calling
@@ -961,7 +972,7 @@ async def test_call_between_two_sends_when_its_host_leaves_is_in_doubt() -> None
     scene = await stopped_between_two_sends("unknown", leaving=True)  # law 7
 
     assert scene.log.events == [invoked(effect="read")]
-    assert len(scene.gate.journal.in_doubt) == 1
+    assert len(scene.gate.recorder.journal.in_doubt) == 1
 
 
 @pytest.mark.parametrize("sent", ["no", "unknown"])
@@ -1014,7 +1025,9 @@ async def test_round_is_not_begun_once_the_lease_is_lost() -> None:  # law 7
     with pytest.raises(LeaseLost):
         await scene.gate.call(WEATHER)
 
-    assert len(scene.gate.journal.in_doubt) == 1  # it is open, whoever takes it over
+    assert (
+        len(scene.gate.recorder.journal.in_doubt) == 1
+    )  # it is open, whoever takes it over
     assert len(scene.log.events) == 3
 
 

@@ -16,7 +16,9 @@ from caxton_host.core.log.events import Event, LogWritten, ToolDenied, ToolInvok
 from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import BadBytes, RunStopped
 from caxton_host.gateway.gateway import Gateway
-from caxton_host.gateway.guest_calls import RunDoor, output_value
+from caxton_host.gateway.guest_calls import GuestCalls, output_value
+from caxton_host.gateway.judge import Judge
+from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
 from caxton_host.sandbox.session import tail
 from caxton_host.store.memory import MemoryLog, MemoryStore
@@ -37,25 +39,28 @@ class Scene:
         store = MemoryStore(clock=self.clock, entropy=FakeEntropy())
         self.log: MemoryLog = store.create("run/1")
         self.tools = FakeTools(ANSWERS)
+        journal = Journal()
         self.gateway = Gateway(
-            run_id="1",
-            grant=DEMO,
-            routes={
-                "echo": Route(server="demo", tool="echo"),
-                "exec": Route(server="shell", tool="exec"),
-            },
-            journal=Journal(),
-            log=self.log,
-            now=self.clock.now,
+            judge=Judge(
+                run_id="1",
+                grant=DEMO,
+                routes={
+                    "echo": Route(server="demo", tool="echo"),
+                    "exec": Route(server="shell", tool="exec"),
+                },
+                journal=journal,
+                redact=Redactor(secrets),
+                now=self.clock.now,
+            ),
+            recorder=Recorder(self.log, journal),
             tools=self.tools,
-            redact=Redactor(secrets),
         )
         self.limits = replace(Limits(), **limits)
         self.door = self.new_door()
 
-    def new_door(self) -> RunDoor:
+    def new_door(self) -> GuestCalls:
         """Return the door of a further execution over the same journal."""
-        return RunDoor(gateway=self.gateway, limits=self.limits, span=NoTelemetry())
+        return GuestCalls(gateway=self.gateway, limits=self.limits, span=NoTelemetry())
 
     @property
     def events(self) -> list[Event]:

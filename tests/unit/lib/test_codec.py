@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.log.changes import first_difference
+from caxton_host.core.log.diff import first_difference
 from caxton_host.errors import BadBytes
 from caxton_host.lib import codec
 from tests.scene import JSON_VALUES

@@ -9,12 +9,11 @@ import pytest
 from caxton_host.core.calls import JSON, Effect
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.tool_catalog import Offer, catalogue_for, listing
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import ServerConfig, ToolOptions
-from caxton_host.errors import ConfigError
 from caxton_host.lib.codec import decode_trusted, sha256
-from caxton_host.mcp.catalogue import check_names, offers_of
+from caxton_host.mcp.catalogue import offers_of
 
 SCHEMA: dict[str, Any] = {"type": "object"}
 
@@ -157,14 +156,6 @@ def test_no_secret_gets_into_a_definition() -> None:
         entry(description="s3cret-value", inputSchema={"default": "s3cret-value"})
     )
     assert "s3cret" not in str(offer)
-
-
-def test_one_name_for_two_tools_is_an_error() -> None:
-    tools = {"a": ToolOptions(expose_as="x"), "b": ToolOptions(expose_as="x")}
-    found, _ = offers(entry("a"), entry("b"), tools=tools)
-    with pytest.raises(ConfigError, match="crm/a and crm/b"):
-        check_names(found)
-    check_names(found[:1])
 
 
 def test_tool_whose_name_holds_a_secret_is_left_out() -> None:  # law 8

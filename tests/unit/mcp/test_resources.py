@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from caxton_host.core.calls import JSON
+from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.contexts import ServerResource
 from caxton_host.core.tools.servers import Resources, ServerConfig
 from caxton_host.errors import ToolError
 from caxton_host.lib.codec import sha256
-from caxton_host.mcp.resources import read_resources
-from caxton_host.mcp.transport.wire import Answer
+from caxton_host.mcp.resources import Kept, good_for, read_resources, set_apart
+from caxton_host.mcp.transport.messages import Answer
 from caxton_host.ports import RunScope
 
 SCOPE = RunScope(
@@ -191,7 +191,7 @@ async def test_secrets_are_taken_out_of_what_is_read() -> None:
     [one] = await read(Server(resources=[listed("x:hunter2hunter2")]), redact=redact)
     assert (one.uri, one.error) == (
         "x:[redacted]",
-        "its address holds what no address may",
+        "its address has characters that are not valid",
     )
 
 
@@ -227,7 +227,7 @@ async def test_one_resource_that_fails_takes_nothing_from_the_others() -> None:
         "protocol: the server refused resources/read",
         "it has no name",
         None,
-        "it is no template: a brace in it has no partner",
+        "it is not a valid template: a brace in it has no partner",
         None,
     ]
 
@@ -256,3 +256,100 @@ async def test_a_server_that_asks_back_is_told_of() -> None:
 
     [one] = await read(Asking(resources=[listed("x:a")]))
     assert one.error == "the server asks instead of answering"
+
+
+PICTURE = bytes(range(256))
+TEXT = base64.b64encode(PICTURE).decode()
+NAME: dict[str, JSON] = {
+    "sha256": sha256(PICTURE),
+    "bytes": 256,
+    "media_type": "image/png",
+}
+
+
+def apart(*content: JSON, over: int | None = 100) -> Completed:
+    return set_apart(Completed(data={"content": [*content]}), over, Redactor())
+
+
+def test_a_part_is_named_where_it_stood_and_its_bytes_go_along() -> None:
+    block: JSON = {"type": "image", "data": TEXT, "mimeType": "image/png", "x": 1}
+
+    done = apart(block, {"type": "text", "text": "look"}, block)
+
+    named: JSON = {"type": "image", "data": NAME, "mimeType": "image/png", "x": 1}
+    assert done.data == {"content": [named, {"type": "text", "text": "look"}, named]}
+    assert (done.blobs, done.contents) == ((NAME,), {sha256(PICTURE): PICTURE})
+
+
+def test_a_part_is_as_large_as_its_bytes() -> None:
+    block: JSON = {"type": "image", "data": TEXT, "mimeType": "image/png"}
+
+    assert apart(block, over=258).blobs == ()
+    assert apart(block, over=255).blobs == (NAME,)
+
+
+@pytest.mark.parametrize(
+    "data", [None, "text", {"structuredContent": {}}, {"content": "text"}]
+)
+def test_what_has_no_content_stays(data: JSON) -> None:
+    done = Completed(data=data)
+    assert set_apart(done, 0, Redactor()) is done
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "text",
+        {"type": "image"},
+        {"type": "image", "data": 7},
+        {"type": "image", "data": TEXT[:-1]},
+        {"type": "image", "data": "*" * 400},
+        {"type": "resource", "resource": {"text": TEXT}},
+        {"type": "text", "text": TEXT},
+    ],
+)
+def test_what_is_no_base64_stays(block: JSON) -> None:
+    done = apart(block)
+    assert (done.data, done.blobs) == ({"content": [block]}, ())
+
+
+def test_a_type_of_no_bound_is_cut() -> None:  # law 9
+    done = apart({"type": "image", "data": TEXT, "mimeType": "x\n" * 9000})
+    (name,) = done.blobs
+    assert len(str(name["media_type"])) < 300
+    assert str(name["media_type"]).isprintable()
+
+
+def promising(ttl: JSON, size: int = 10) -> Answer:
+    return Answer({"contents": [], "ttlMs": ttl}, size)
+
+
+def test_an_answer_is_found_until_its_time_is_over() -> None:
+    now = 0.0
+    kept = Kept(lambda: now)
+    answer = promising(2000)
+    kept.keep("resources/read", {"uri": "a"}, answer)
+    assert kept.find("resources/read", {"uri": "a"}) is answer
+    assert kept.find("resources/read", {"uri": "b"}) is None
+    assert kept.find("resources/list", {"uri": "a"}) is None
+    now = 2.0
+    assert kept.find("resources/read", {"uri": "a"}) is None
+
+
+@pytest.mark.parametrize("ttl", [None, 0, -1, True, "9"])
+def test_nothing_is_kept_without_a_promise(ttl: JSON) -> None:
+    kept = Kept(lambda: 0.0)
+    kept.keep("resources/read", {}, promising(ttl))
+    assert kept.find("resources/read", {}) is None
+
+
+def test_what_is_kept_is_bounded() -> None:
+    # law 9
+    kept = Kept(lambda: 0.0)
+    kept.keep("resources/read", {}, promising(1000, size=1_000_000))
+    assert kept.find("resources/read", {}) is None
+    for number in range(1000):
+        kept.keep("resources/read", {"uri": str(number)}, promising(1000))
+    found = [n for n in range(1000) if kept.find("resources/read", {"uri": str(n)})]
+    assert found == [*range(1000 - 256, 1000)]
+    assert good_for({"ttlMs": 10**12}) == 24 * 3600

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.cli.host_option import There
+from caxton_host.cli.remote_host import RemoteHost
 from caxton_host.errors import UsageError
 from caxton_host.remote.address import Address, token_of
 
@@ -112,12 +112,12 @@ def test_a_token_is_in_no_repr() -> None:  # law 8
 
 
 def test_commands_are_printed_as_they_are_typed_for_the_host() -> None:
-    there = There(url="http://h:1", token_file="my file", plain=True)  # noqa: S106 -- its name
-    assert there.command() == (
+    host = RemoteHost(url="http://h:1", token_file="my file", plain=True)  # noqa: S106 -- its name
+    assert host.command() == (
         "caxton --host http://h:1 --token-file 'my file' --plain-http"
     )
     told = "caxton runs list shows them; caxton serve, or caxton approval list"
-    assert there.named(told) == (
-        f"{there.command()} runs list shows them; caxton serve, or "
-        f"{there.command()} approval list"
+    assert host.named(told) == (
+        f"{host.command()} runs list shows them; caxton serve, or "
+        f"{host.command()} approval list"
     )

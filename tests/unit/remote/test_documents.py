@@ -7,9 +7,7 @@ from dataclasses import fields
 import pytest
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.grants.documents import event_document
-from caxton_host.core.log.events import EVENT_TYPES
-from caxton_host.core.log.payloads import to_payload
+from caxton_host.core.log.events import EVENT_TYPES, event_document, to_payload
 from caxton_host.core.log.runs import ENDS
 from caxton_host.errors import ServerUnavailable
 from caxton_host.remote.documents import KINDS, recorded

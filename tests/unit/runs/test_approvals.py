@@ -10,7 +10,7 @@ import pytest
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.approvals import NOBODY, Approve, Verdict
-from caxton_host.core.grants.budgets import Calls
+from caxton_host.core.grants.budgets import CallCount
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.log.events import (
     ApprovalDecided,
@@ -188,7 +188,7 @@ async def test_no_word_in_time_is_a_no() -> None:
     with pytest.raises(Suspend, match="waits for an approval"):
         await resumed(scene)
     scene.clock.time += 1
-    with pytest.raises(UsageError, match="in time"):
+    with pytest.raises(UsageError, match="time to decide"):
         await said(scene)
     lapsed, *events = await resumed(scene)
     assert lapsed == ApprovalDecided(
@@ -214,7 +214,7 @@ async def test_suspended_run_does_not_age() -> None:
     await said(scene)
     scene.clock.time += 60 * MINUTE
     assert types(await resumed(scene))[-1] == "RunCompleted"
-    recording = await Recording.load(scene.run_id, scene.store)
+    recording = await Recording.load(scene.run_id, scene.store.reader)
     assert recording.driven == 0
 
 
@@ -378,7 +378,7 @@ async def test_batch_whose_time_is_over_for_one_waits_for_the_other() -> None:
         wanting(OPS, "demo/get_weather"),
         wanting(ANYBODY, "demo/echo", name="allow[2]"),
     )
-    recording = await Recording.load(scene.run_id, scene.store)
+    recording = await Recording.load(scene.run_id, scene.store.reader)
     now = scene.clock.time
     assert [one.seq for one in open_questions(recording, now)] == [2, 3]
     now = scene.clock.time = now + 15 * MINUTE
@@ -389,7 +389,9 @@ async def test_batch_whose_time_is_over_for_one_waits_for_the_other() -> None:
     events = await resumed(scene)
     assert types(events)[:2] == ["ApprovalDecided", "RunResumed"]
     assert sent(scene) == [("echo", 2)]
-    assert not open_questions(await Recording.load(scene.run_id, scene.store), now)
+    assert not open_questions(
+        await Recording.load(scene.run_id, scene.store.reader), now
+    )
 
 
 async def test_budget_is_spent_in_order_by_calls_that_wait_too() -> None:
@@ -530,7 +532,7 @@ async def test_call_that_was_not_approved_spends_nothing() -> None:
 
 
 async def test_budget_that_others_spend_meanwhile_denies_an_approved_call() -> None:
-    once = Calls(limit=1, per="day")
+    once = CallCount(limit=1, per="day")
     scene = await suspended(
         calling(WEATHER), replace(wanting(OPS), name="one", budgets=(once,))
     )

@@ -9,17 +9,19 @@ from functools import partial
 import pytest
 
 from caxton_host.core.calls import JSON
+from caxton_host.core.grants.journal import Journal
 from caxton_host.core.log.events import (
     RunCancelled,
     RunStarted,
     RunSuspended,
     ToolFailed,
 )
-from caxton_host.core.log.runs import Request
+from caxton_host.core.log.requests import Request
 from caxton_host.errors import BusyError, NotFoundError, StoreError, UsageError
+from caxton_host.gateway.recorder import Recorder
 from caxton_host.ports import Door, Ending, Guest
 from caxton_host.runs.cancellation import UnderWay, cancel_idle, watching
-from caxton_host.store.memory import MemoryStore
+from caxton_host.store.memory import MemoryRequests, MemoryStore
 from caxton_host.testing import FakeClock, FakeEntropy
 from tests.scene import Scene, calling, ended, pack, types
 
@@ -49,17 +51,19 @@ class Living(Scene):
     """A scene whose host has joined, and looks often."""
 
     async def cancelled(self, kind: str = "cancel") -> int:
-        await self.store.join(HOST)
+        await self.store.leases.join(HOST)
         async with (
             watching(self.store, HOST, self.host.under_way, every=0.01),
             asyncio.TaskGroup() as tasks,
         ):
             task = tasks.create_task(self.run())
             await until(partial(asleep, self))
-            number = await self.store.request(self.run_id, kind, BOB, "no more")
+            number = await self.store.requests.ask_run(
+                self.run_id, kind, BOB, "no more"
+            )
 
             async def answered() -> bool:
-                return await self.store.outcome(number) is not None
+                return await self.store.requests.outcome(number) is not None
 
             await until(answered)
             if kind != "cancel":
@@ -73,9 +77,9 @@ async def test_request_ends_the_run_and_its_caller_goes_on() -> None:
 
     number = await scene.cancelled()
 
-    assert await scene.store.outcome(number) == "cancelled"
+    assert await scene.store.requests.outcome(number) == "cancelled"
     assert (await scene.events())[-1] == RunCancelled(actor=BOB, reason="no more")
-    assert await scene.store.owner(scene.run_id) is None
+    assert await scene.store.leases.owner(scene.run_id) is None
     assert (await scene.replay()).divergence is None
 
 
@@ -84,7 +88,7 @@ async def test_request_of_a_kind_from_the_future_is_refused() -> None:
 
     number = await scene.cancelled("dance")
 
-    assert await scene.store.outcome(number) == (
+    assert await scene.store.requests.outcome(number) == (
         "refused: the host does not know this kind of request"
     )
 
@@ -100,22 +104,22 @@ async def test_host_that_drives_nothing_does_what_is_asked_of_itself() -> None:
             raise UsageError("line 3: unknown key")
         return "reloaded"
 
-    await store.join(HOST)
+    await store.leases.join(HOST)
     numbers = [
-        await store.ask(HOST, "reload", BOB, "new keys"),
-        await store.ask(HOST, "reload", BOB, "", "crm"),
-        await store.ask(HOST, "cancel", BOB, ""),
+        await store.requests.ask_host(HOST, "reload", BOB, "new keys"),
+        await store.requests.ask_host(HOST, "reload", BOB, "", "crm"),
+        await store.requests.ask_host(HOST, "cancel", BOB, ""),
     ]
     kinds = {"reload": reload}
     under_way = scene.host.under_way
     async with watching(store, HOST, under_way, every=0.001, kinds=kinds):
 
         async def answered() -> bool:
-            return all([await store.outcome(number) for number in numbers])
+            return all([await store.requests.outcome(number) for number in numbers])
 
         await until(answered)
 
-    assert [await store.outcome(number) for number in numbers] == [
+    assert [await store.requests.outcome(number) for number in numbers] == [
         "reloaded",
         "failed: line 3: unknown key",
         "refused: the host does not know this kind of request",
@@ -183,7 +187,7 @@ async def test_run_of_a_dead_host_is_ended_with_its_open_calls() -> None:
 
     await cancel_idle(store, run_id, BOB, "why not")
 
-    closed, end = [item.event for item in await store.read(f"run/{run_id}")][-2:]
+    closed, end = [item.event for item in await store.reader.read(f"run/{run_id}")][-2:]
     assert isinstance(closed, ToolFailed)  # law 2
     assert (closed.call, closed.kind, closed.sent) == (1, "cancelled", "unknown")
     assert end == RunCancelled(actor=BOB, reason="why not")
@@ -204,7 +208,7 @@ async def test_run_that_has_completed_is_not_cancelled() -> None:
 
 async def test_run_that_a_living_host_drives_is_not_ended_from_outside() -> None:
     store = MemoryStore(clock=FakeClock(), entropy=FakeEntropy())
-    await store.join(HOST)
+    await store.leases.join(HOST)
     run_id = await interrupted(store)
 
     with pytest.raises(BusyError, match=HOST):
@@ -214,42 +218,44 @@ async def test_run_that_a_living_host_drives_is_not_ended_from_outside() -> None
 async def test_run_that_its_host_let_go_of_is_asked_again_until_it_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Failing(MemoryStore):
+    class Failing(MemoryRequests):
         looks = 0
 
-        async def requests(self, host: str) -> list:  # type: ignore[type-arg]
+        async def waiting(self, host: str) -> list[Request]:
             self.looks += 1
             if self.looks == 1:
                 raise StoreError("the server is away")
-            return await super().requests(host)
+            return await super().waiting(host)
 
-        async def answered(self, request_id: int, outcome: str) -> None:
+        async def answer(self, request_id: int, outcome: str) -> None:
             if self.looks == 2:
                 raise StoreError("the disk is full")
-            await super().answered(request_id, outcome)
+            await super().answer(request_id, outcome)
 
     scene = Scene(sleeps)
-    scene.store = Failing(clock=scene.clock, entropy=scene.entropy)
+    scene.store = MemoryStore(clock=scene.clock, entropy=scene.entropy)
+    scene.store.requests = Failing(scene.store)
     other = await interrupted(scene.store)
-    await scene.store.join(HOST)
+    await scene.store.leases.join(HOST)
     numbers = [
-        await scene.store.request(other, "cancel", BOB, ""),
-        await scene.store.request(other, "dance", BOB, ""),
+        await scene.store.requests.ask_run(other, "cancel", BOB, ""),
+        await scene.store.requests.ask_run(other, "dance", BOB, ""),
     ]
-    under_way, log = scene.host.under_way, scene.store.create("run/another")
+    under_way = scene.host.under_way
+    recorder = Recorder(scene.store.create("run/another"), Journal())
     async with (
         watching(scene.store, HOST, under_way, every=0.01),
-        under_way.run("another", log, BOB) as run,
+        under_way.run("another", recorder, BOB) as run,
     ):
 
         async def answered() -> bool:
-            return await scene.store.outcome(numbers[1]) is not None
+            return await scene.store.requests.outcome(numbers[1]) is not None
 
         await until(answered)
         run.end = RunCancelled(actor=BOB, reason="")
 
     # Its host lives and drives it as far as anybody knows: nothing is done to it.
-    assert await scene.store.outcome(numbers[0]) is None
+    assert await scene.store.requests.outcome(numbers[0]) is None
     assert "the server is away" in caplog.text
     assert "the disk is full" in caplog.text
 
@@ -261,13 +267,17 @@ async def test_run_that_goes_on_here_after_its_log_failed_can_still_be_cancelled
     over, done = asyncio.Event(), RunCancelled(actor=BOB, reason="")
 
     async def first() -> None:
-        async with under_way.run("r", store.create("run/1"), BOB) as run:
+        async with under_way.run(
+            "r", Recorder(store.create("run/1"), Journal()), BOB
+        ) as run:
             run.end = done
             await over.wait()
 
     task = asyncio.create_task(first())
     await under_way.wait()
-    async with under_way.run("r", store.create("run/2"), BOB) as again:
+    async with under_way.run(
+        "r", Recorder(store.create("run/2"), Journal()), BOB
+    ) as again:
         over.set()
         await task
         asking = asyncio.create_task(under_way.stop("r", done))

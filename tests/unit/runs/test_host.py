@@ -161,7 +161,7 @@ async def test_module_and_visible_definitions_are_kept_with_the_start() -> None:
 
     start = started(await scene.run())
 
-    assert await scene.store.blob(start.module_sha256) == b"\0asm"
+    assert await scene.store.reader.blob(start.module_sha256) == b"\0asm"
     visible: set[str] = set()
     for entry in start.catalogue.values():
         assert isinstance(entry, dict)
@@ -269,7 +269,7 @@ async def test_two_runs_differ_in_id_and_seed() -> None:
     first, second = started(await scene.run()), started(await scene.run())
 
     assert first.seed != second.seed
-    assert len(await scene.store.runs(9)) == 2
+    assert len(await scene.store.reader.runs(9)) == 2
 
 
 async def test_names_start_their_server_and_grant_nothing() -> None:  # law 4
@@ -690,7 +690,7 @@ async def test_a_tool_that_is_not_granted_is_denied_alike_up_or_down() -> None:
 
 
 async def nothing_written(scene: Scene) -> bool:
-    return await scene.store.streams() == []
+    return await scene.store.reader.streams() == []
 
 
 async def test_input_over_the_limit_is_refused() -> None:
@@ -841,7 +841,7 @@ async def test_run_beyond_the_bound_is_refused_and_leaves_no_event() -> None:
         await scene.host.start(scene.request)
 
     assert "[sandbox]" in refused.value.fix
-    assert len(await scene.store.streams()) == 1
+    assert len(await scene.store.reader.streams()) == 1
     leave.set()
     await first
     await scene.run()

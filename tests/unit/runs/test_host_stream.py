@@ -29,7 +29,7 @@ def loaded(n: int) -> ConfigLoaded:
 
 
 async def stored(store: SqlStore) -> list[Event | None]:
-    return [one.event for one in await store.read(HOST)]
+    return [one.event for one in await store.reader.read(HOST)]
 
 
 async def failed(store: SqlStore) -> None:
@@ -55,7 +55,7 @@ async def test_events_of_a_host_are_stored_once_and_in_order_when_its_log_is_bac
         for event in events[before + 1 : 4]:
             log.queue(event)
         with pytest.raises(LogMovedError):
-            await store.check()
+            await store.health.check()
 
         away.rename(file)
         async with asyncio.timeout(10):

@@ -149,7 +149,7 @@ async def test_replay_calls_no_tool_and_appends_nothing() -> None:  # law 6
             pytest.fail(f"{request} sent under replay")
 
     scene = await recorded()
-    before = [r async for r in scene.store.stream_events()]
+    before = [r async for r in scene.store.reader.stream_events()]
     blobs = dict(scene.store.blobs)
     scene.tools = Forbidden({})
 
@@ -157,7 +157,7 @@ async def test_replay_calls_no_tool_and_appends_nothing() -> None:  # law 6
     for script in (calling("weather", "rm"), scripted(*[OSLO] * 9, last=DONE)):
         assert (await scene.replay(script)).verdict == "diverged"
 
-    assert [r async for r in scene.store.stream_events()] == before
+    assert [r async for r in scene.store.reader.stream_events()] == before
     assert scene.store.blobs == blobs
 
 
@@ -397,7 +397,7 @@ async def follow(
 ) -> Replayed:
     return await replay(
         scene.run_id,
-        store=scene.store,
+        store=scene.store.reader,
         sandbox=FakeSandbox(script or scene.script),
         telemetry=scene.telemetry,
         options=Options(**options),
@@ -592,7 +592,7 @@ async def test_crashed_run_replays_to_the_call_in_doubt(effect: Effect) -> None:
 
     scene = Scene(USUAL, tools=Effective(ANSWERS))
     await scene.run()
-    stream = scene.store._streams[f"run/{scene.run_id}"]
+    stream = scene.store.streams[f"run/{scene.run_id}"]
     del stream[5:]
     assert types(await scene.events())[-1] == "ToolInvoked"
 
@@ -603,7 +603,7 @@ async def test_crashed_run_replays_to_the_call_in_doubt(effect: Effect) -> None:
 
 async def test_log_without_an_end_replays_to_its_last_event() -> None:
     scene = await recorded()
-    stream = scene.store._streams[f"run/{scene.run_id}"]
+    stream = scene.store.streams[f"run/{scene.run_id}"]
     del stream[-1]
 
     assert (await scene.replay()).verdict == "identical"
@@ -611,7 +611,7 @@ async def test_log_without_an_end_replays_to_its_last_event() -> None:
 
 async def test_run_that_crashed_right_at_its_limit_replays_identical() -> None:
     scene = await recorded(calling("weather", "weather"), total_calls=1)
-    stream = scene.store._streams[f"run/{scene.run_id}"]
+    stream = scene.store.streams[f"run/{scene.run_id}"]
     assert isinstance(stream.pop().event, RunFailed)
 
     assert (await scene.replay()).verdict == "identical"
@@ -633,7 +633,7 @@ async def test_run_that_is_not_there_is_not_found() -> None:
 @pytest.mark.parametrize("seq", [1, 4])
 async def test_erased_run_is_refused(seq: int) -> None:
     scene = await recorded()
-    stream = scene.store._streams[f"run/{scene.run_id}"]
+    stream = scene.store.streams[f"run/{scene.run_id}"]
     stream[seq - 1] = replace(stream[seq - 1], event=None)
 
     with pytest.raises(NotKeptError, match=f"event {seq} of run .* was erased"):
@@ -642,7 +642,7 @@ async def test_erased_run_is_refused(seq: int) -> None:
 
 async def test_log_that_does_not_begin_with_a_start_is_broken() -> None:
     scene = await recorded()
-    del scene.store._streams[f"run/{scene.run_id}"][0]
+    del scene.store.streams[f"run/{scene.run_id}"][0]
 
     with pytest.raises(LogBrokenError, match="does not begin with RunStarted"):
         await scene.replay()

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from caxton_host.cli.run_outcome import call_lines
-from caxton_host.cli.show import remark
+from caxton_host.cli.run_text import call_lines, remark
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.log.events import ToolCompleted, ToolDenied
@@ -16,7 +15,7 @@ from caxton_host.core.text.redact import MASK, Redactor
 from caxton_host.errors import ToolError
 from caxton_host.lib import codec
 from caxton_host.ports import Asker, Door, Ending, Guest, RunScope, ToolRequest
-from caxton_host.runs.explain import find
+from caxton_host.runs.explain import explanation
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.response_caching import Answers, Cached
 from caxton_host.telemetry.attributes import outcome_fields
@@ -237,8 +236,8 @@ async def test_call_that_is_answered_from_the_cache_counts_and_is_told() -> None
     history = await scene.recorded()
     lines = [line.partition("}  ")[2] for line in call_lines(history)]
     assert lines == ["ok, 0 ms", "ok, cached", "denied"]
-    recording = await Recording.load(scene.run_id, scene.store)
-    assert find(recording, {}, 4).ending == "ok, cached: clear"
+    recording = await Recording.load(scene.run_id, scene.store.reader)
+    assert explanation(recording, {}, 4)["ended"] == "ok, cached: clear"
     assert remark(history[4]) == "ok, cached: clear"
     assert outcome_fields(replace(DONE, cached=True))["caxton.call.cached"] is True
 

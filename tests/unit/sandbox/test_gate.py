@@ -314,7 +314,7 @@ def test_parameters_count_as_local_variables() -> None:
         (module() + section(10, b"\0"), "a section twice or out of order"),
         (module() + section(1, b"\0"), "a section twice or out of order"),
         (HEADER + section(1, b"\0\0"), "bytes left over in a section"),
-        (HEADER + section(1, b"\1\x5f\0"), "a type that is no function's"),
+        (HEADER + section(1, b"\1\x5f\0"), "a type that is not of a function"),
         (module(types=(function_type(b"\x40"),)), "a value of an unknown type"),
         (HEADER + section(1, b"\1\x60\5\x7f"), "cut off"),
         (module(imports=(imported("a", "b", b"\4\0\0"),)), "an import of an unknown"),

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -17,11 +17,11 @@ from caxton_host.core.calls import JSON
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.log.events import RunResumed, RunSuspended
-from caxton_host.core.log.in_doubt import Retry
-from caxton_host.core.log.runs import RESTORED, Request, RunRow
+from caxton_host.core.log.requests import Request, Resend
+from caxton_host.core.log.runs import RESTORED, RunRow
 from caxton_host.errors import ForbiddenError, RestoredError, StoreError
 from caxton_host.runs.approvals import Word, say
-from caxton_host.service.resumer import Waker
+from caxton_host.service.resumer import Resumer
 from tests.office import ANN, BOSS, Office, Slow, who
 from tests.scene import DEMO
 
@@ -39,14 +39,14 @@ def asks(within: float | None = None, *, places: int = 8, folder: Path) -> Offic
 
 
 @asynccontextmanager
-async def waking(office: Office, every: float = NEVER) -> AsyncGenerator[Waker]:
-    waker = Waker(service=office.service, every=every)
-    office.service.decided = waker.look
-    office.service.background.suspended = waker.look
-    watch = asyncio.create_task(waker.watch())
+async def resuming(office: Office, every: float = NEVER) -> AsyncGenerator[Resumer]:
+    resumer = Resumer(service=office.service, every=every)
+    office.service.decided = resumer.look
+    office.service.background.suspended = resumer.look
+    watch = asyncio.create_task(resumer.watch())
     await asyncio.sleep(0)
     try:
-        yield waker
+        yield resumer
     finally:
         watch.cancel()
         await asyncio.wait([watch])
@@ -55,7 +55,7 @@ async def waking(office: Office, every: float = NEVER) -> AsyncGenerator[Waker]:
 async def until(office: Office, run_id: str, state: str) -> None:
     async with asyncio.timeout(20):
         while True:
-            row = await office.scene.store.row(run_id)
+            row = await office.scene.store.reader.row(run_id)
             if row and row.state == state:
                 return
             await asyncio.sleep(0.001)
@@ -69,7 +69,7 @@ async def said(office: Office, run_id: str) -> None:
 
 async def test_a_run_goes_on_with_a_word_that_is_said_here(tmp_path: Path) -> None:
     office = asks(folder=tmp_path)
-    async with waking(office):
+    async with resuming(office):
         run_id = await office.start()
         assert await office.done(run_id) == "suspended"
 
@@ -81,7 +81,7 @@ async def test_a_run_goes_on_with_a_word_that_is_said_here(tmp_path: Path) -> No
 
 async def test_a_run_goes_on_with_a_word_that_is_said_elsewhere(tmp_path: Path) -> None:
     office = asks(folder=tmp_path)
-    async with waking(office) as waker:
+    async with resuming(office) as resumer:
         run_id = await office.start()
         await office.done(run_id)
         await said(office, run_id)
@@ -89,7 +89,7 @@ async def test_a_run_goes_on_with_a_word_that_is_said_elsewhere(tmp_path: Path) 
         asked = Request(
             id=1, run_id=None, kind="go_on", actor=BOB, reason="", subject=run_id
         )
-        assert await waker.asked(asked) == "looks at it"
+        assert await resumer.asked(asked) == "looks at it"
 
         await until(office, run_id, "completed")
 
@@ -97,7 +97,7 @@ async def test_a_run_goes_on_with_a_word_that_is_said_elsewhere(tmp_path: Path) 
 async def test_a_run_goes_on_when_nobody_said_a_word_in_time(tmp_path: Path) -> None:
     # law 4: no word is never a yes
     office = asks(within=60, folder=tmp_path)
-    async with waking(office, every=0.005):
+    async with resuming(office, every=0.005):
         run_id = await office.start()
         await office.done(run_id)
         await asyncio.sleep(0.05)
@@ -116,7 +116,7 @@ async def test_a_run_goes_on_when_nobody_said_a_word_in_time(tmp_path: Path) -> 
 
 async def test_the_time_of_a_word_needs_no_look_at_all_runs(tmp_path: Path) -> None:
     office = asks(within=0.05, folder=tmp_path)
-    async with waking(office):
+    async with resuming(office):
         run_id = await office.start()
         await office.done(run_id)
         office.scene.clock.time += 49_999
@@ -129,7 +129,7 @@ async def test_the_time_of_a_word_needs_no_look_at_all_runs(tmp_path: Path) -> N
 
 async def test_one_that_waits_for_ever_is_left_alone(tmp_path: Path) -> None:
     office = asks(folder=tmp_path)
-    async with waking(office, every=0.005):
+    async with resuming(office, every=0.005):
         run_id = await office.start()
         await office.done(run_id)
         office.scene.clock.time += 10**15
@@ -147,8 +147,8 @@ async def test_a_run_of_a_restored_log_is_not_taken_over(
     await said(office, run_id)
     log = await office.scene.store.resume_log(f"run/{run_id}")
     await log.append(RunSuspended(reason=RESTORED))
-    async with waking(office, every=0.005) as waker:
-        waker.look(run_id)
+    async with resuming(office, every=0.005) as resumer:
+        resumer.look(run_id)
         await asyncio.sleep(0.05)
 
         assert (await office.types(run_id))[-1] == "RunSuspended"
@@ -171,16 +171,16 @@ async def test_what_another_host_let_go_of_goes_on(tmp_path: Path) -> None:
     await tools.reached.wait()
     await office.service.background.drain(0)
     office.service.line.closed = False
-    async with waking(office, every=0.005):
+    async with resuming(office, every=0.005):
         await until(office, run_id, "suspended")
         tools.let.set()
         (doubt,) = [
             e
-            for e in await office.scene.store.read(f"run/{run_id}")
+            for e in await office.scene.store.reader.read(f"run/{run_id}")
             if e.type == "ToolInvoked"
         ]
 
-        await office.service.resolve(BOSS, run_id, doubt.seq, Retry(), "try")
+        await office.service.resolve(BOSS, run_id, doubt.seq, Resend(), "try")
 
         await until(office, run_id, "completed")
 
@@ -194,7 +194,7 @@ async def test_a_run_of_a_host_that_died_goes_on(tmp_path: Path) -> None:
     other.service.store = dead.scene.store
     other.service.host = replace(other.scene.host, store=dead.scene.store)
 
-    async with waking(other, every=0.005):
+    async with resuming(other, every=0.005):
         await until(dead, run_id, "suspended")
 
     # law 7: its call is unsafe, and may have happened
@@ -215,7 +215,7 @@ async def test_a_store_that_cannot_be_read_is_asked_again(
     )
 
     with caplog.at_level(logging.WARNING):
-        async with waking(office, every=0.005):
+        async with resuming(office, every=0.005):
             await until(office, run_id, "completed")
 
     assert "runs that wait cannot be read" in caplog.text
@@ -227,8 +227,8 @@ async def test_a_run_that_has_ended_is_not_looked_after(tmp_path: Path) -> None:
     run_id = await office.start()
     await office.done(run_id)
     before = await office.types(run_id)
-    async with waking(office) as waker:
-        waker.look(run_id)
+    async with resuming(office) as resumer:
+        resumer.look(run_id)
         await asyncio.sleep(0.02)
 
     assert await office.types(run_id) == before
@@ -239,14 +239,19 @@ class Broken:
     """A store that cannot be read once, in each of some ways."""
 
     def __init__(self, store: object, *ways: str) -> None:
-        self._store = store
+        self._store: Any = store
         self._left = {*ways}
 
     def __getattr__(self, name: str) -> object:
         if name in self._left:
             self._left.remove(name)
             return self._fails
-        return getattr(self._store, name)
+        found = getattr(self._store, name)
+        if name in {"reader", "leases"}:
+            part = Broken(found)
+            part._left = self._left
+            return part
+        return found
 
     async def _fails(self, *_: object, **__: object) -> list[RunRow]:
         raise StoreError("the disk is away")
@@ -259,9 +264,9 @@ async def test_a_run_whose_host_is_gone_goes_on_in_one_that_is_up(
     office = Office(tmp_path)
     store, driven = office.scene.store, await office.start()
     await office.done(driven)
-    started = (await store.read(f"run/{driven}"))[0].event
+    started = (await store.reader.read(f"run/{driven}"))[0].event
     assert started is not None
-    async with waking(office, every=0.01):
+    async with resuming(office, every=0.01):
         lost = office.scene.host.new_id()
         await store.create(f"run/{lost}").append(started)
 
@@ -280,8 +285,8 @@ async def test_a_host_whose_store_is_away_when_it_starts_takes_over_later(
     await said(office, run_id)
     broken = Broken(office.scene.store, "idle")
     office.service.store = cast("ServingStore", broken)
-    waker = Waker(service=office.service, every=0.01)
-    it = Serving(up=cast("Running", None), service=office.service, waker=waker)
+    resumer = Resumer(service=office.service, every=0.01)
+    it = Serving(up=cast("Running", None), service=office.service, resumer=resumer)
 
     it.begin()
 
@@ -296,14 +301,16 @@ async def test_a_run_whose_host_died_as_it_asked_people_is_suspended(
     office = asks(folder=tmp_path)
     store, asked = office.scene.store, await office.start()
     await office.done(asked)
-    *before, _ = [recorded.event for recorded in await store.read(f"run/{asked}")]
+    *before, _ = [
+        recorded.event for recorded in await store.reader.read(f"run/{asked}")
+    ]
     lost = office.scene.host.new_id()
     await store.create(f"run/{lost}").append(*filter(None, before))
 
-    await Waker(service=office.service).take_over()
+    await Resumer(service=office.service).take_over()
     await office.done(lost)
 
-    *_, resumed, suspended = [e.event for e in await store.read(f"run/{lost}")]
+    *_, resumed, suspended = [e.event for e in await store.reader.read(f"run/{lost}")]
     assert isinstance(resumed, RunResumed)
     assert resumed.reason == "host_started"
     assert isinstance(suspended, RunSuspended)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.config import ContextVar
+from caxton_host.config.model import ContextVar
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import (
     RunStarted,
@@ -18,15 +18,15 @@ from caxton_host.core.log.events import (
     ToolInvoked,
     ToolProgress,
 )
-from caxton_host.core.log.in_doubt import Retry
+from caxton_host.core.log.requests import Resend
 from caxton_host.errors import (
     ForbiddenError,
     NotFoundError,
     OverloadedError,
     UsageError,
 )
-from caxton_host.service.resumer import Waker
-from caxton_host.service.submission import Submission
+from caxton_host.service.resumer import Resumer
+from caxton_host.service.run_service import Submission
 from tests.office import ANN, BOB, BOSS, Office, Slow, who
 
 
@@ -44,7 +44,7 @@ async def test_a_run_goes_on_in_the_background_for_its_principal(
     run_id = await office.start()
 
     assert await office.done(run_id) == "completed"
-    started = (await office.scene.store.read(f"run/{run_id}"))[0].event
+    started = (await office.scene.store.reader.read(f"run/{run_id}"))[0].event
     assert isinstance(started, RunStarted)
     assert started.actor == {"kind": "token", "id": "ann", "authenticated": True}
 
@@ -122,8 +122,11 @@ async def test_neither_a_key_nor_what_was_asked_with_it_can_be_found_out(
     run_id = await office.service.submit(ANN, asked)
     store = office.scene.store
 
-    assert await store.submitted("token/ann", "ann's order", "d", "r") == ("d", "r")
-    digest, known = await store.submitted("token/ann", asked.slot, "d", "r")
+    assert await store.submissions.register("token/ann", "ann's order", "d", "r") == (
+        "d",
+        "r",
+    )
+    digest, known = await store.submissions.register("token/ann", asked.slot, "d", "r")
 
     assert known == run_id
     assert digest != replace(asked, key=None).digest
@@ -173,7 +176,7 @@ async def test_who_hangs_up_before_its_run_has_begun_starts_none(
     office.tools.let.set()
     await until(lambda: office.service.line.present == 0)
 
-    assert len(await office.scene.store.runs(10)) == 1
+    assert len(await office.scene.store.reader.runs(10)) == 1
 
 
 async def test_a_run_that_is_waited_for_begins_before_its_start_is_durable(
@@ -191,7 +194,7 @@ async def test_a_run_that_is_waited_for_begins_before_its_start_is_durable(
     assert (await office.types(run_id)) == ["RunStarted", "ToolInvoked"]
     tools.let.set()
     end = await office.service.background.over(run_id)
-    assert end == (await office.scene.store.read(f"run/{run_id}"))[-1].event
+    assert end == (await office.scene.store.reader.read(f"run/{run_id}"))[-1].event
     assert await office.service.background.over(run_id) is None
 
 
@@ -214,7 +217,7 @@ async def test_who_may_only_look_ends_nothing(tmp_path: Path) -> None:
     with pytest.raises(ForbiddenError):
         await office.service.cancel(who("eve", "read"), run_id, "no")
     with pytest.raises(ForbiddenError):
-        await office.service.resolve(ANN, run_id, 1, Retry(), "no")
+        await office.service.resolve(ANN, run_id, 1, Resend(), "no")
 
 
 async def test_variables_are_those_of_the_configuration(tmp_path: Path) -> None:
@@ -264,17 +267,17 @@ async def test_runs_that_take_longer_are_suspended_and_taken_over(
 
     assert await office.service.background.drain(0) == 1
 
-    recorded = await office.scene.store.read(f"run/{run_id}")
+    recorded = await office.scene.store.reader.read(f"run/{run_id}")
     assert recorded[-1].event == RunSuspended(reason="host_stopped")
     assert isinstance(recorded[-2].event, ToolInvoked)
     office.service.line.closed = False
-    await Waker(service=office.service).take_over()
+    await Resumer(service=office.service).take_over()
     assert await office.done(run_id) == "suspended"
     assert (await office.types(run_id))[-2:] == ["RunResumed", "RunSuspended"]
 
     tools.let.set()
     boss = who("boss", "admin")
-    await office.service.resolve(boss, run_id, recorded[-2].seq, Retry(), "try")
+    await office.service.resolve(boss, run_id, recorded[-2].seq, Resend(), "try")
     await office.service.resume(ANN, run_id)
 
     assert await office.done(run_id) == "completed"
@@ -335,7 +338,7 @@ async def test_a_run_of_an_agent_that_is_gone_is_left_as_it_is(tmp_path: Path) -
     office.service.line.closed = False
     office.config = replace(office.config, agents={})
 
-    await Waker(service=office.service).take_over()
+    await Resumer(service=office.service).take_over()
     with pytest.raises(UsageError, match="nothing is granted to it now"):
         await office.service.resume(ANN, run_id)
 
@@ -362,7 +365,7 @@ async def test_a_run_goes_on_with_private_variables_of_the_configuration(
 
     known = {"key": ContextVar(private=True, default="another word")}
     office.config = replace(office.config, context=known)
-    await Waker(service=office.service).take_over()
+    await Resumer(service=office.service).take_over()
     assert await office.done(run_id) == "suspended"
     assert (await office.types(run_id))[-2:] == ["RunResumed", "RunSuspended"]
 

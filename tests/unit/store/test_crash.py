@@ -64,7 +64,7 @@ async def test_killed_host_leaves_whole_groups_and_all_it_promised(
 
     async with open_store(tmp_path) as store:  # law 10
         for run, least in promised.items():
-            found = len(await store.read(f"run/{run}"))
+            found = len(await store.reader.read(f"run/{run}"))
             assert found >= least
             assert found % GROUP == 0  # a group is never split over transactions
-        assert (await verify(store)).first_bad is None
+        assert (await verify(store.reader)).first_bad is None

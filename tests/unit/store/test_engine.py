@@ -86,8 +86,8 @@ def test_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
 def test_database_that_stays_locked_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_PAUSE", 0)
-    monkeypatch.setattr(engine, "_PATIENCE", 0)
+    monkeypatch.setattr(engine, "_PAUSE_S", 0)
+    monkeypatch.setattr(engine, "_PATIENCE_S", 0)
     other = sqlite3.connect(tmp_path / "caxton.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     with pytest.raises(StoreError, match="locked"):
@@ -120,7 +120,7 @@ async def test_reading_changes_nothing(tmp_path: Path) -> None:
     before = (tmp_path / "caxton.db").read_bytes()
 
     async with open_store(tmp_path, write=False) as store:
-        assert len(await store.read("run/1")) == 1
+        assert len(await store.reader.read("run/1")) == 1
 
     assert (tmp_path / "caxton.db").read_bytes() == before
     assert (tmp_path / "caxton.db-wal").stat().st_size == 0
@@ -145,7 +145,7 @@ async def test_copy_on_a_read_only_disk_can_be_read(
     on_a_read_only_disk(monkeypatch)
 
     async with open_store(tmp_path, write=False) as store:
-        assert len(await store.read("run/1")) == 1
+        assert len(await store.reader.read("run/1")) == 1
 
 
 async def test_database_that_may_be_in_use_is_not_taken_for_a_copy(

@@ -16,9 +16,14 @@ from pathlib import Path
 import pytest
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.log.audit import Verdict
 from caxton_host.core.log.bundle import parse_bundle
-from caxton_host.core.log.chain import GENESIS, envelope, event_hash, payload_digest
+from caxton_host.core.log.chain import (
+    GENESIS,
+    Verdict,
+    envelope,
+    event_hash,
+    payload_digest,
+)
 from caxton_host.core.log.checkpoint import Checkpoint, Note, parse_note
 from caxton_host.core.log.events import RunCompleted, ToolCompleted
 from caxton_host.core.log.tree import Frontier
@@ -70,7 +75,7 @@ async def checked(
 ) -> Verdict:
     keys = Keyring(folder / "state").known() if trusted is None else trusted
     async with opened(folder, write=False) as store:
-        return await verify(store, run or None, trusted=keys, outside=outside)
+        return await verify(store.reader, run or None, trusted=keys, outside=outside)
 
 
 def forge(folder: Path, change: Forge) -> None:
@@ -343,7 +348,7 @@ async def test_a_log_is_signed_with_its_first_commit_and_once_it_is_quiet(
         log = store.create("run/a")
         await log.append(run_started())
         async with opened(tmp_path, write=False) as reader:
-            assert (await verify(reader)).signer is not None
+            assert (await verify(reader.reader)).signer is not None
         await log.append(line(1))
         await eventually(lambda: bool(told) and told[-1].checkpoint.size == 2)
         commits = store.commits
@@ -552,20 +557,20 @@ async def test_a_fork_is_exported_with_what_it_inherits(tmp_path: Path) -> None:
     )
     async with opened(tmp_path) as store:
         await store.create("run/a").append(first, line(1), done, line(2), blobs=kept)
-        (*_, third, _) = await store.read("run/a")
+        (*_, third, _) = await store.reader.read("run/a")
         origin: dict[str, JSON] = {"run": "a", "seq": 3, "hash": third.hash.hex()}
         await store.create("run/b").append(replace(first, forked_from=origin), line(3))
         old = await store.seal()
         await store.create("run/c").append(run_started())
         note = await store.seal()
         key = Keyring(tmp_path / "state").public_key()
-        data = await export(store, "b", note, key, since=[old])
+        data = await export(store.reader, "b", note, key, since=[old])
         with pytest.raises(NotFoundError, match="no run nobody"):
-            await export(store, "nobody", note, key)
+            await export(store.reader, "nobody", note, key)
         with pytest.raises(LogBrokenError, match="not the one that was signed"):
-            await export(store, "c", old, key)
+            await export(store.reader, "c", old, key)
         with pytest.raises(LogBrokenError, match="older checkpoint"):
-            await export(store, "b", old, key, since=[note])
+            await export(store.reader, "b", old, key, since=[note])
     bundle = parse_bundle(iter(data.splitlines(keepends=True)))
     assert check_bundle(bundle, [key], [old]).verdict == "intact"
     assert [(p.stream, p.events) for p in bundle.header.parts] == [
@@ -581,21 +586,25 @@ async def test_an_erased_run_is_exported_with_its_erasure(tmp_path: Path) -> Non
     done = RunCompleted(output=None, output_sha256="", fuel=0)
     async with opened(tmp_path) as store:
         await store.create("run/a").append(run_started(), line(1), done)
-        (_, second, _) = await store.read("run/a")
+        (_, second, _) = await store.reader.read("run/a")
         origin: dict[str, JSON] = {"run": "a", "seq": 2, "hash": second.hash.hex()}
         forked = replace(run_started(), forked_from=origin)
         await store.create("run/b").append(forked, done)
         old = await store.seal()
-        await store.erase("a", "host/1", line(1), actor={}, reason="asked for")
+        await store.erasure.erase("a", "host/1", line(1), actor={}, reason="asked for")
         note, key = await store.seal(), Keyring(tmp_path / "state").public_key()
         bundles = [
             parse_bundle(
-                iter((await export(store, run, note, key)).splitlines(keepends=True))
+                iter(
+                    (await export(store.reader, run, note, key)).splitlines(
+                        keepends=True
+                    )
+                )
             )
             for run in "ab"
         ]
         with pytest.raises(LogBrokenError, match="not the one that was signed"):
-            await export(store, "a", old, key)
+            await export(store.reader, "a", old, key)
     verdicts = [check_bundle(bundle, [key]) for bundle in bundles]
     assert [(v.verdict, v.erased, v.erased_runs) for v in verdicts] == [
         ("intact", 3, ("a",)),
@@ -609,7 +618,7 @@ async def test_a_run_that_lost_a_payload_is_not_exported(tmp_path: Path) -> None
     forge(tmp_path, lambda db: db.execute("DELETE FROM payloads WHERE position = 6"))
     async with opened(tmp_path, write=False) as store:
         with pytest.raises(LogBrokenError, match="no event says that it was erased"):
-            await export(store, "c", newest, bytes(32))
+            await export(store.reader, "c", newest, bytes(32))
 
 
 @pytest.mark.parametrize("value", ["'text'", "x'00'"])
@@ -617,7 +626,7 @@ async def test_a_tree_that_is_none_is_named(tmp_path: Path, value: str) -> None:
     await written(tmp_path)
     forge(tmp_path, lambda db: db.execute(f"UPDATE tree SET frontier = {value}"))
     (fault,) = (await checked(tmp_path)).faults
-    assert "the tree that is kept beside the log is none" in str(fault)
+    assert "the stored tree of the log is not valid" in str(fault)
 
 
 @pytest.mark.parametrize(
@@ -646,7 +655,7 @@ async def test_a_run_that_was_erased_is_not_exported_with_a_payload(
         await store.create("run/a").append(run_started(), done)
         with closing(sqlite3.connect(tmp_path / "caxton.db")) as reader:
             kept = reader.execute("SELECT * FROM payloads").fetchall()
-        await store.erase("a", "host/1", line(1), actor={}, reason="asked for")
+        await store.erasure.erase("a", "host/1", line(1), actor={}, reason="asked for")
         note = await store.seal()
     add = "INSERT INTO payloads VALUES (?, ?, ?)"
     for row in kept:  # a part of them, then all
@@ -654,8 +663,8 @@ async def test_a_run_that_was_erased_is_not_exported_with_a_payload(
             db.execute(add, row)
             db.commit()
         async with opened(tmp_path, write=False) as store:
-            with pytest.raises(LogBrokenError, match="was erased, and a payload"):
-                await export(store, "a", note, bytes(32))
+            with pytest.raises(LogBrokenError, match="was erased, but has a payload"):
+                await export(store.reader, "a", note, bytes(32))
 
 
 async def test_a_run_whose_payloads_somebody_deleted_was_not_erased(
@@ -667,5 +676,7 @@ async def test_a_run_whose_payloads_somebody_deleted_was_not_erased(
     forge(tmp_path, lambda db: db.execute("DELETE FROM payloads"))
     async with opened(tmp_path) as store:
         with pytest.raises(LogBrokenError, match="no event says") as refusal:
-            await store.erase("a", "host/1", line(1), actor={}, reason="asked for")
+            await store.erasure.erase(
+                "a", "host/1", line(1), actor={}, reason="asked for"
+            )
     assert refusal.value.fix == "caxton audit verify"

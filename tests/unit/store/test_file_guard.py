@@ -59,17 +59,17 @@ async def test_nothing_is_written_to_a_file_that_has_lost_its_name(
     async with losing(tmp_path) as store:
         log = store.create("run/a")
         await log.append(line(1))
-        await store.check()
+        await store.health.check()
         lose(file)
 
         with pytest.raises(LogMovedError, match="moved away or replaced"):
-            await store.check()
+            await store.health.check()
         with pytest.raises(StoreError, match="moved away or replaced"):
             await log.append(line(2))
         with pytest.raises(StoreError, match="moved away or replaced"):
             await store.create("run/b").append(line(1))
 
-        assert [one.seq for one in await store.read("run/a")] == [1]
+        assert [one.seq for one in await store.reader.read("run/a")] == [1]
         (warning,) = caplog.messages
     assert str(file) in warning
     assert "To fix: " in warning
@@ -84,14 +84,14 @@ async def test_a_log_goes_on_when_its_file_is_back(
         for _ in range(2):
             away = file.rename(tmp_path / "away")
             with pytest.raises(LogMovedError):
-                await store.check()
+                await store.health.check()
             away.rename(file)
 
-            await store.check()
+            await store.health.check()
         log = await store.resume_log("run/a")
         await log.append(line(2))
 
-        assert (await verify(store)).first_bad is None
+        assert (await verify(store.reader)).first_bad is None
     # Once each time that it is lost.
     assert len(caplog.messages) == 2
 
@@ -120,7 +120,7 @@ async def test_the_file_is_not_looked_for_at_each_commit(
         await log.append(line(2))
 
         with pytest.raises(LogMovedError):
-            await store.check()
+            await store.health.check()
         with pytest.raises(StoreError):
             await log.append(line(3))
 
@@ -150,7 +150,7 @@ async def test_what_a_lost_write_ahead_log_held_is_saved_by_an_orderly_end(
             await store.create("run/b").append(line(1))
 
     async with open_store(tmp_path) as again:
-        assert len(await again.read("run/a")) == 1
+        assert len(await again.reader.read("run/a")) == 1
 
 
 async def test_a_write_ahead_log_that_sqlite_itself_deleted_is_not_missed(
@@ -161,17 +161,17 @@ async def test_a_write_ahead_log_that_sqlite_itself_deleted_is_not_missed(
         assert store._writer is not None
         await store.create("run/a").append(line(1))
         async with open_store(tmp_path, write=False) as other:
-            await other.read("run/a")
+            await other.reader.read("run/a")
         with store.engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
-        await store.check()
+        await store.health.check()
         # The last connection goes, and with it the file.
         store._writer._committer.close()
-        store._near.close()
+        store.tokens.close()
         store.engine.pool.dispose()
         assert not wal.exists()
 
-        await store.check()
+        await store.health.check()
         assert wal.exists()
 
 
@@ -198,12 +198,12 @@ async def test_no_log_is_begun_where_the_end_of_another_is(
         assert "move the database back" in refusal.value.fix
         assert contents(tmp_path) == before
         away.rename(file)
-        assert len(await store.read("run/a")) == 1
+        assert len(await store.reader.read("run/a")) == 1
 
 
 async def test_no_log_is_begun_where_a_host_lives(tmp_path: Path) -> None:  # law 3
     async with open_store(tmp_path) as store:
-        await store.join("host/a")
+        await store.leases.join("host/a")
         for end in ("", "-wal", "-shm"):
             (tmp_path / f"caxton.db{end}").rename(tmp_path / f"lost{end}")
         before = contents(tmp_path)
@@ -224,7 +224,7 @@ async def test_an_orderly_end_saves_all_in_a_file_that_was_moved(
         (tmp_path / "caxton.db").rename(tmp_path / "lost" / "caxton.db")
 
     async with open_store(tmp_path / "lost", write=False) as saved:
-        assert len(await saved.read("run/a")) == 1
+        assert len(await saved.reader.read("run/a")) == 1
 
 
 @pytest.mark.parametrize("lose", [removed, replaced])

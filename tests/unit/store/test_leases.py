@@ -29,7 +29,7 @@ async def test_host_has_a_locked_file_beside_the_database(
 ) -> None:
     async with open_store(tmp_path) as store:
         assert not folder.exists()
-        await store.join(ONE)
+        await store.leases.join(ONE)
 
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert [path.name for path in folder.iterdir()] == ["1"]
@@ -67,11 +67,11 @@ async def test_what_dead_hosts_left_is_removed_and_living_ones_stay(
 
 async def test_several_stores_of_one_process_are_several_hosts(tmp_path: Path) -> None:
     async with open_store(tmp_path) as one, open_store(tmp_path) as two:
-        await one.join(ONE)
-        await two.join(TWO)
+        await one.leases.join(ONE)
+        await two.leases.join(TWO)
         await two.create("run/1").append(run_started())  # of host/1
 
-        assert await one.owner("1") == await two.owner("1") == ONE
+        assert await one.leases.owner("1") == await two.leases.owner("1") == ONE
 
 
 async def test_store_that_is_read_makes_no_folder_and_sees_who_lives(
@@ -80,29 +80,29 @@ async def test_store_that_is_read_makes_no_folder_and_sees_who_lives(
     async with open_store(tmp_path) as store:
         await store.create("run/1").append(run_started())
         async with open_store(tmp_path, write=False) as reader:
-            assert await reader.owner("1") is None
-            assert len(await reader.idle()) == 1
+            assert await reader.leases.owner("1") is None
+            assert len(await reader.leases.idle()) == 1
             assert not folder.exists()
-            await store.join(ONE)
-            assert await reader.owner("1") == ONE
-            assert await reader.idle() == []
+            await store.leases.join(ONE)
+            assert await reader.leases.owner("1") == ONE
+            assert await reader.leases.idle() == []
             with pytest.raises(StoreError, match="read only"):
-                await reader.join(TWO)
+                await reader.leases.join(TWO)
             with pytest.raises(StoreError, match="read only"):
                 await reader.claim("run/1", run_started(), after=1)
             with pytest.raises(StoreError, match="cannot be stored"):
-                await reader.request("1", "cancel", {}, "")
+                await reader.requests.ask_run("1", "cancel", {}, "")
 
 
 async def test_one_database_by_two_names_has_one_folder(tmp_path: Path) -> None:
     other = tmp_path / "elsewhere"
     other.mkdir()
     async with open_store(tmp_path) as store:
-        await store.join(ONE)
+        await store.leases.join(ONE)
         await store.create("run/1").append(run_started())
         (other / "caxton.db").symlink_to(tmp_path / "caxton.db")
         async with open_store(other) as same:
-            assert await same.owner("1") == ONE
+            assert await same.leases.owner("1") == ONE
 
 
 async def test_folder_that_cannot_be_made_is_an_error_with_a_remedy(
@@ -111,18 +111,18 @@ async def test_folder_that_cannot_be_made_is_an_error_with_a_remedy(
     folder.touch()
     async with open_store(tmp_path) as store:
         with pytest.raises(StoreError, match="cannot lock files") as refusal:
-            await store.join(ONE)
+            await store.leases.join(ONE)
     assert "owns the folder" in refusal.value.fix
 
 
 async def test_name_of_a_living_host_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "_PAUSE", 0)
+    monkeypatch.setattr(leases, "_PAUSE_S", 0)
     first, second = FileLeases(folder), FileLeases(folder)
     await first.join(ONE)
 
-    with pytest.raises(StoreError, match="lives already"):
+    with pytest.raises(StoreError, match="is running already"):
         await second.join(ONE)
 
     assert first.living([ONE]) == {ONE}

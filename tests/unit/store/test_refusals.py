@@ -18,11 +18,11 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 
 from caxton_host.errors import LogBrokenError, StoreError
-from caxton_host.store import commit_sqlite, disk_problems, engine
+from caxton_host.store import diagnosis, engine, sqlite
 from caxton_host.store.commit import Group, Outcome
-from caxton_host.store.commit_sqlite import SqliteCommitter
-from caxton_host.store.engine import explain, open_engine, unreadable
-from caxton_host.store.lock_holders import holder_of
+from caxton_host.store.diagnosis import explain, holder_of, unreadable
+from caxton_host.store.engine import open_engine
+from caxton_host.store.sqlite import SqliteCommitter
 
 from .fakes import line, open_store, url
 
@@ -87,7 +87,7 @@ def provoked(provoke: Provoke, path: Path) -> Exception:
 def mounted_read_only(patch: pytest.MonkeyPatch) -> None:
     flags = SimpleNamespace(f_flag=os.ST_RDONLY)
     patch.setattr(os, "statvfs", lambda _: flags)
-    patch.setattr(disk_problems, "mount_of", lambda _: "/")
+    patch.setattr(diagnosis, "mount_of", lambda _: "/")
 
 
 def not_ours(patch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ sys.stdin.read()
 async def test_the_process_that_keeps_the_log_locked_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit_sqlite, "_PATIENCE_MS", 1)
+    monkeypatch.setattr(sqlite, "_PATIENCE_MS", 1)
     async with open_store(tmp_path) as store:
         log = store.create("run/1")
         await log.append(line(1))
@@ -196,7 +196,7 @@ async def test_a_lock_is_waited_for_once_and_not_by_each_stream_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promise of docs/how-to/keep-out.md: a host waits for ten seconds."""
-    monkeypatch.setattr(commit_sqlite, "_PATIENCE_MS", 1)
+    monkeypatch.setattr(sqlite, "_PATIENCE_MS", 1)
     tried: list[int] = []
     whole = SqliteCommitter._commit
 
@@ -223,7 +223,7 @@ async def test_a_lock_is_waited_for_once_and_not_by_each_stream_again(
 def test_opening_waits_for_a_lock_as_long_as_a_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "_PATIENCE", 0)
+    monkeypatch.setattr(engine, "_PATIENCE_S", 0)
     waits: list[float] = []
     monkeypatch.setattr(time, "sleep", waits.append)
     with closing(connect(tmp_path / NAME)) as other:

@@ -13,8 +13,8 @@ from caxton_host.core.log.chain import payload_digest
 from caxton_host.core.log.events import RunSuspended
 from caxton_host.errors import LogBrokenError, StoreError
 from caxton_host.lib.codec import encode, sha256
-from caxton_host.store.commit_sqlite import SqliteCommitter
 from caxton_host.store.sql import SqlStore
+from caxton_host.store.sqlite import SqliteCommitter
 from caxton_host.store.verify import verify
 
 from .fakes import FakeEntropy, line, open_store, run_started, traced
@@ -67,7 +67,7 @@ async def test_call_costs_one_commit(tmp_path: Path) -> None:
         await log.append()
 
         # law 3: the outcome rides the next intent, or the timer if that is late
-        assert len(await store.read(RUN)) == 21
+        assert len(await store.reader.read(RUN)) == 21
         assert 11 <= store.commits - before <= 21
     async with open_store(tmp_path, write=False) as store:
         assert store.commits == 0
@@ -93,7 +93,7 @@ async def test_run_and_its_event_are_one_transaction(tmp_path: Path) -> None:
         with pytest.raises(StoreError):
             await again.append(RunSuspended(reason="approval", call=1))
 
-        (row,) = await store.runs(1)
+        (row,) = await store.reader.runs(1)
 
     assert row.state == "running"
 
@@ -119,7 +119,9 @@ async def test_two_hosts_share_a_database(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="another host drives this run now"):
             await late.append(line(1))
 
-        assert [e.position async for e in one.stream_events()] == list(range(1, 11))
+        assert [e.position async for e in one.reader.stream_events()] == list(
+            range(1, 11)
+        )
 
 
 async def test_append_waits_while_another_process_writes(tmp_path: Path) -> None:
@@ -136,7 +138,7 @@ async def test_append_waits_while_another_process_writes(tmp_path: Path) -> None
             other.execute("ROLLBACK")
         other.close()
 
-        assert len(await store.read(RUN)) == 3
+        assert len(await store.reader.read(RUN)) == 3
 
 
 async def test_append_without_events_waits_for_a_commit_under_way(
@@ -152,11 +154,11 @@ async def test_append_without_events_waits_for_a_commit_under_way(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(log.append)
             await anyio.sleep(0.01)
-            assert await store.read(RUN) == []
+            assert await store.reader.read(RUN) == []
             other.execute("ROLLBACK")
         other.close()
 
-        assert len(await store.read(RUN)) == 1  # law 3
+        assert len(await store.reader.read(RUN)) == 1  # law 3
 
 
 async def test_full_disk_fails_the_stream_and_not_the_store(tmp_path: Path) -> None:
@@ -175,7 +177,9 @@ async def test_full_disk_fails_the_stream_and_not_the_store(tmp_path: Path) -> N
         await fine.append(line(1))
         driver.execute("PRAGMA max_page_count = 1000000")
         await fine.append(line(2, "x" * 1_000_000))
-        assert [len(await store.read(s)) for s in await store.streams()] == [2, 1]
+        assert [
+            len(await store.reader.read(s)) for s in await store.reader.streams()
+        ] == [2, 1]
     assert failure.value.fix
     assert "xxx" not in str(failure.value)
 
@@ -192,7 +196,7 @@ async def test_lost_connection_fails_the_stream_and_not_the_store(
             await lost.append(line(2))
 
         await fine.append(line(1))
-        assert len(await store.read("run/lost")) == 1
+        assert len(await store.reader.read("run/lost")) == 1
 
 
 async def test_group_that_cannot_be_built_fails_its_stream_only(tmp_path: Path) -> None:
@@ -205,7 +209,7 @@ async def test_group_that_cannot_be_built_fails_its_stream_only(tmp_path: Path) 
 
         with pytest.raises(StoreError, match="ValueError"):
             await bad.append(line(2))
-        assert await store.streams() == ["run/fine"]
+        assert await store.reader.streams() == ["run/fine"]
 
 
 async def test_closed_store_takes_no_more(tmp_path: Path) -> None:
@@ -223,7 +227,7 @@ async def test_store_opened_to_read_takes_nothing(tmp_path: Path) -> None:
     async with open_store(tmp_path) as store:
         await store.create(RUN).append(line(1))
     async with open_store(tmp_path, write=False) as store:
-        assert len(await store.read(RUN)) == 1
+        assert len(await store.reader.read(RUN)) == 1
         with pytest.raises(StoreError, match="read only"):
             store.create("run/2")
         with pytest.raises(StoreError, match="read only"):
@@ -241,7 +245,10 @@ async def test_erased_payload_is_no_event(tmp_path: Path) -> None:
         with store.engine.connect() as connection:
             connection.exec_driver_sql("DELETE FROM payloads WHERE position = 1")
 
-        assert [event.event for event in await store.read(RUN)] == [None, line(2)]
+        assert [event.event for event in await store.reader.read(RUN)] == [
+            None,
+            line(2),
+        ]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +264,7 @@ async def test_payload_that_is_none_is_a_broken_log(
             connection.exec_driver_sql("UPDATE payloads SET payload = ?", (payload,))
 
         with pytest.raises(LogBrokenError, match="event 1 of run/0193"):
-            await store.read(RUN)
+            await store.reader.read(RUN)
 
 
 async def test_text_that_is_none_is_a_broken_log_and_not_quoted(
@@ -270,7 +277,7 @@ async def test_text_that_is_none_is_a_broken_log_and_not_quoted(
             connection.exec_driver_sql("UPDATE payloads SET payload = payload || x'ff'")
 
         with pytest.raises(LogBrokenError) as failure:
-            await store.read(RUN)
+            await store.reader.read(RUN)
     assert "secret" not in str(failure.value)  # law 8
 
 
@@ -282,7 +289,7 @@ async def test_blob_with_other_bytes_is_a_broken_log(tmp_path: Path) -> None:
             connection.exec_driver_sql("UPDATE blobs SET bytes = x'00'")
 
         with pytest.raises(LogBrokenError):
-            await store.blob(sha256(b"module"))
+            await store.reader.blob(sha256(b"module"))
 
 
 @pytest.mark.parametrize("span", [None, "b" * 16])
@@ -295,8 +302,8 @@ async def test_trace_and_span_are_kept_in_a_batch_of_both_kinds(
         plain.queue(line(1))
         spanned.queue(line(1))
         await plain.append(line(2))
-        found = [(e.stream, e.span_id) async for e in store.stream_events()]
-        verdict = await verify(store)
+        found = [(e.stream, e.span_id) async for e in store.reader.stream_events()]
+        verdict = await verify(store.reader)
 
     assert sorted(found) == [("run/a", None), ("run/a", None), ("run/b", span)]
     assert verdict.first_bad is None
@@ -309,7 +316,7 @@ async def test_position_of_an_erased_payload_is_not_given_again(tmp_path: Path) 
         with store.engine.connect() as connection:
             connection.exec_driver_sql("DELETE FROM payloads WHERE position = 2")
         await log.append(line(3))
-        found = [(e.position, e.event) async for e in store.stream_events()]
+        found = [(e.position, e.event) async for e in store.reader.stream_events()]
 
     assert found == [(1, line(1)), (2, None), (3, line(3))]
 
@@ -319,10 +326,10 @@ async def test_the_newest_events_of_some_streams_are_found(tmp_path: Path) -> No
         for stream in ("host/1", "host/2", "run/1", "hostess/1"):
             await store.create(stream).append(line(1), line(2))
         kind = type(line(1)).__name__
-        found = await store.newest("host/", [kind], 3)
+        found = await store.reader.newest("host/", [kind], 3)
         assert [(event.stream, event.seq) for event in found] == [
             ("host/2", 2),
             ("host/2", 1),
             ("host/1", 2),
         ]
-        assert await store.newest("host/", ["RunStarted"], 3) == []
+        assert await store.reader.newest("host/", ["RunStarted"], 3) == []

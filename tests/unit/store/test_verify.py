@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.core.log.audit import Verdict
+from caxton_host.core.log.chain import Verdict
 from caxton_host.errors import LogBrokenError
 from caxton_host.store.verify import verify
 
@@ -32,15 +32,15 @@ async def tamper(folder: Path, *statements: str) -> Verdict:
                 connection.exec_driver_sql(f"DROP TRIGGER {trigger}")
             for statement in statements:
                 connection.exec_driver_sql(statement)
-        return await verify(store)
+        return await verify(store.reader)
 
 
 async def test_log_as_it_was_written_is_sound(tmp_path: Path) -> None:
     await write(tmp_path)
     async with open_store(tmp_path, write=False) as store:
-        whole = await verify(store)
-        one = await verify(store, "run/b")
-        none = await verify(store, "run/none")
+        whole = await verify(store.reader)
+        one = await verify(store.reader, "run/b")
+        none = await verify(store.reader, "run/none")
     assert (whole.streams, whole.events, whole.faults) == (3, 15, ())
     assert (one.streams, one.events, one.faults) == (1, 5, ())
     assert (none.streams, none.events, none.faults) == (0, 0, ())
@@ -161,6 +161,6 @@ async def test_damaged_file_is_a_broken_log(tmp_path: Path) -> None:
 
     async with open_store(tmp_path, write=False) as store:
         with pytest.raises(LogBrokenError, match="malformed"):
-            await verify(store)
+            await verify(store.reader)
         with pytest.raises(LogBrokenError, match="malformed"):
-            await store.read("run/a")
+            await store.reader.read("run/a")

@@ -23,10 +23,9 @@ from caxton_host.errors import (
 )
 from caxton_host.lib.json_schema import check
 from caxton_host.testing import FakeTools
-from caxton_host.web.api.openapi import document
+from caxton_host.web.api.openapi import OPERATIONS, document
 from caxton_host.web.api.operations import IN_PATH
-from caxton_host.web.api.routes import OPERATIONS
-from caxton_host.web.edge.bearer import Challenge
+from caxton_host.web.edge.authentication import Challenge
 from tests.office import Office, calling
 
 BOSS, EVE = ({"authorization": f"Bearer {name}"} for name in ("boss", "eve"))
@@ -94,9 +93,9 @@ async def test_hosts_are_asked_to_reload_and_to_restart(tmp_path: Path) -> None:
     office = Office(tmp_path)
     with_server(office)
     store = office.scene.store
-    await store.join("host/1")
-    await store.answered(1, "generation 2")
-    await store.answered(2, "restarted")
+    await store.leases.join("host/1")
+    await store.requests.answer(1, "generation 2")
+    await store.requests.answer(2, "restarted")
     async with calling(office) as client:
         refused = await client.post("/api/v1/config/reload", headers=EVE)
         reloaded = await client.post(
@@ -142,13 +141,23 @@ async def test_a_call_that_nobody_made_is_judged(tmp_path: Path) -> None:
         where = "/api/v1/grants/explain"
         allowed = (await client.post(where, json=asked)).json()
         denied = (await client.post(where, json={**asked, "tool": "shell/rm"})).json()
+        lost = [
+            await client.post(where, json={**asked, "tool": tool}, headers=BOSS)
+            for tool in ("shell/rm", "dmo/rm", "webhook/rm")
+        ]
         after = await client.post(where, json={**asked, "after": ["demo/echo"]})
         unknown = await client.post(where, json={**asked, "agent": "x"})
         odd = await client.post(where, json={**asked, "tool": "shell"})
 
     assert allowed["$type"] == "caxton.judgement/v1"
     assert (allowed["verdict"], denied["verdict"]) == ("allowed", "not_granted")
-    assert denied["remedy"]
+    # Only an admin sees which servers there are.
+    assert "shell/rm" in denied["remedy"]
+    assert [one.json()["remedy"] for one in lost] == [
+        "# there is no server shell; caxton server list shows all",
+        "# there is no server dmo; did you mean demo/rm?",
+        "# there is no server webhook; caxton server list shows all",
+    ]
     assert after.status_code == 200
     assert (unknown.status_code, odd.status_code) == (404, 400)
 
@@ -160,7 +169,7 @@ async def test_checkpoints_are_there_for_who_keeps_them_elsewhere(
     for size in (3, 9):
         signed = Checkpoint(origin="log", size=size, root=bytes(32))
         line = Signature(name="log", key_id=b"1234", raw=bytes(64))
-        office.scene.store.notes[size] = Note.of(signed, [line]).text()
+        office.scene.store.reader.notes[size] = Note.of(signed, [line]).text()
 
     async with calling(office) as client:
         newest = (await client.get("/api/v1/checkpoints/latest", headers=BOSS)).json()
@@ -169,7 +178,7 @@ async def test_checkpoints_are_there_for_who_keeps_them_elsewhere(
         odd = await client.get("/api/v1/checkpoints/x", headers=BOSS)
 
     assert (newest["size"], covering["size"]) == (9, 3)
-    assert newest["note"] == office.scene.store.notes[9]
+    assert newest["note"] == office.scene.store.reader.notes[9]
     assert (none.status_code, odd.status_code) == (404, 404)
 
 
@@ -178,7 +187,7 @@ async def test_an_erased_run_says_who_erased_it(tmp_path: Path) -> None:
     run_id = await office.start()
     await office.done(run_id)
     actor: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
-    await office.scene.store.erase(run_id, "host/2", actor=actor, reason="law")
+    await office.scene.store.erasure.erase(run_id, "host/2", actor=actor, reason="law")
 
     async with calling(office) as client:
         run = (await client.get(f"/api/v1/runs/{run_id}", headers=BOSS)).json()
@@ -224,7 +233,7 @@ async def test_health_waits_for_nothing_and_readiness_says_why(tmp_path: Path) -
     [
         (
             StoreError("/data/log.db is away"),
-            "the log cannot be read, or not be written",
+            "the log cannot be read or written",
         ),
         (
             LogMovedError("/data/log.db is away"),
@@ -232,11 +241,11 @@ async def test_health_waits_for_nothing_and_readiness_says_why(tmp_path: Path) -
         ),
         (
             LogSetBackError("the database lacks events"),
-            "the server of the log lacks what was committed",
+            "the database server lost committed events",
         ),
         (
             ReadOnlyError("db.example is read-only"),
-            "the database of the log is read-only, as a standby is",
+            "the log's database is read-only, like a standby",
         ),
         (
             LeaseLost("host/1 has lapsed"),
@@ -255,7 +264,7 @@ async def test_a_host_without_its_log_is_not_ready_and_says_why(
         raise raised
 
     office = Office(tmp_path)
-    monkeypatch.setattr(office.scene.store, "check", check)
+    monkeypatch.setattr(office.scene.store.health, "check", check)
     async with calling(office) as client:
         client.headers.pop("authorization")
         not_ready = await client.get("/readyz")

@@ -12,10 +12,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from caxton_host.config import Serve
+from caxton_host.web.api.openapi import OPERATIONS
 from caxton_host.web.api.operations import IN_PATH, PREFIX, Operation
-from caxton_host.web.api.routes import OPERATIONS
 from caxton_host.web.app import application
-from caxton_host.web.edge.identity import LocalIdentity
+from caxton_host.web.edge.authentication import LocalIdentity
 from tests.office import JSON_SENT, Names, Office
 
 PATHS = {

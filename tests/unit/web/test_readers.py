@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from caxton_host.config import Serve
-from caxton_host.web.api.routes import OPERATIONS
+from caxton_host.web.api.openapi import OPERATIONS
 from tests.office import Office, calling, on_a_port
 
 BOSS = {"authorization": "Bearer boss"}
@@ -21,14 +21,14 @@ class Held:
     def __init__(self, office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
         self.agents: list[object] = []
         self.let = asyncio.Semaphore(0)
-        found = office.scene.store.runs
+        found = office.scene.store.reader.runs
 
         async def runs(most: int, agent: str | None, *rest: object, **more: object):  # type: ignore[no-untyped-def]  # noqa: ANN202
             self.agents.append(agent)
             await self.let.acquire()
             return await found(most, agent, *rest, **more)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(office.scene.store, "runs", runs)
+        monkeypatch.setattr(office.scene.store.reader, "runs", runs)
 
     async def reached(self, count: int) -> None:
         async with asyncio.timeout(20):

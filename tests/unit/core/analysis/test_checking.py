@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host.core.analysis.checking import Finding, Known, findings
-from caxton_host.core.analysis.matrix import matrix
+from caxton_host.core.analysis.checking import Finding, Known, findings, matrix
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.grants import Grant, Rule
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 
 KNOWN: Known = {
     "demo": {"echo": {}, "get_weather": {}},
@@ -223,9 +222,9 @@ def test_matrix_says_for_each_agent_what_it_may() -> None:
 
     part = replace(about("demo/echo", text=ANY), id="deny[1]")
     (row,) = matrix({"part": replace(free, deny=(part,))}, [("demo", "echo")]).values()
-    assert (row[0].word, row[0].rule) == ("if", "allow[1]")
+    assert (row[0].may, row[0].rule) == ("if", "allow[1]")
     assert {
-        tool: [(cell.agent, cell.word, cell.rule) for cell in row]
+        tool: [(cell.agent, cell.may, cell.rule) for cell in row]
         for tool, row in rows.items()
     } == {
         "demo/echo": [("free", "yes", "allow[1]"), ("bound", "if", "allow[1]")],

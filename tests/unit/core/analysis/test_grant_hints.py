@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from caxton_host.core.analysis.grant_hints import remedy, unoffered
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from caxton_host.core.analysis.grant_hints import loosened, remedy, unoffered
 from caxton_host.core.analysis.rejudge import Explanation, explain
 from caxton_host.core.calls import JSON, Denied, Route
-from caxton_host.core.grants.budgets import Calls, Sum
+from caxton_host.core.grants.budgets import CallCount, Sum
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.decisions import Attempt, Considered, Refusal, Tally
 from caxton_host.core.grants.grants import Grant, Rule
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 
 ECHO = Attempt(route=Route(server="demo", tool="echo"), size=20, now=2_000_000)
 RULE = Rule(id="allow[1]", tools=(Pattern.parse("demo/echo"),), source="caxton.toml:9")
@@ -20,7 +24,7 @@ RULE = Rule(id="allow[1]", tools=(Pattern.parse("demo/echo"),), source="caxton.t
 
 def told(grant: Grant, attempt: Attempt = ECHO, tally: Tally | None = None) -> str:
     tally = tally or Tally()
-    return remedy("weather", explain(grant, attempt, tally), tally) or ""
+    return remedy("weather", explain(grant, attempt, tally)) or ""
 
 
 def test_call_without_a_grant_is_told_the_grant() -> None:
@@ -70,14 +74,14 @@ def test_every_condition_that_does_not_hold_is_named() -> None:
 
 
 def test_calls_of_a_run_are_told_with_those_of_other_periods() -> None:
-    rule = replace(RULE, calls=0, budgets=(Calls(limit=20, per="day"),))
+    rule = replace(RULE, calls=0, budgets=(CallCount(limit=20, per="day"),))
 
     assert told(Grant(allow=(rule,))).endswith('calls = ["1/run", "20/day"]')
 
 
 def test_what_runs_have_spent_together_is_told_in_words() -> None:
     spent = Refusal("budget", "all 20 calls a day of that grant are spent")
-    rule = replace(RULE, calls=3, budgets=(Calls(limit=20, per="day"),))
+    rule = replace(RULE, calls=3, budgets=(CallCount(limit=20, per="day"),))
     attempt = replace(ECHO, refused={"allow[1]": spent})
 
     assert told(Grant(allow=(rule,)), attempt).endswith(f"# {spent.message}")
@@ -154,11 +158,12 @@ def test_refusal_that_no_line_lifts_is_told_in_its_own_words() -> None:
     refusal = Refusal("other", "ask somebody")  # type: ignore[arg-type]  # a later one
     explained = Explanation(
         attempt=ECHO,
+        tally=Tally(),
         verdict=Denied(code="other", rule="allow[1]", message="ask somebody"),
         considered=(Considered(RULE, "allow", True, refusal),),  # noqa: FBT003
     )
 
-    assert remedy("weather", explained, Tally()) == (
+    assert remedy("weather", explained) == (
         "# in allow[1] (caxton.toml:9):\n# ask somebody"
     )
 
@@ -171,3 +176,86 @@ def test_a_tool_that_is_granted_and_not_offered_needs_no_other_grant() -> None:
     assert "caxton server tools demo" in hint
     assert unoffered("mcp__demo__echo", ["demo"], Grant()) is None
     assert unoffered("echo", ["demo"], grant) is None
+
+
+KNOWN: dict[str, JSON] = {
+    "city": {"const": "Oslo", "optional": True},
+    "zone": {"one_of": ["a", "b"]},
+    "days": {"type": "integer", "min": 2, "max": 7},
+    "text": {"min_length": 2, "max_length": 4},
+    "tags": {"max_items": 2, "min_items": 1, "each": {"type": "string"}},
+    "user.email": {"max_length": 3},
+    "repo": {"glob": "acme/*"},
+}
+FITS: dict[str, JSON] = {
+    "city": "Oslo",
+    "zone": "a",
+    "days": 3,
+    "text": "abc",
+    "tags": ["x"],
+    "user": {"email": "a@b"},
+    "repo": "acme/site",
+}
+
+
+def loosening(params: dict[str, JSON]) -> tuple[str, dict[str, JSON]] | None:
+    failure = Conditions.parse(KNOWN).failure(params)
+    assert failure
+    return loosened(KNOWN, failure, params)
+
+
+@pytest.mark.parametrize(
+    ("change", "wider"),
+    [
+        ({"city": "Rome"}, {"one_of": ["Oslo", "Rome"], "optional": True}),
+        ({"zone": "c"}, {"one_of": ["a", "b", "c"]}),
+        ({"days": 9}, {"type": "integer", "min": 2, "max": 9}),
+        ({"days": 1}, {"type": "integer", "min": 1, "max": 7}),
+        ({"days": "3"}, {"const": "3"}),
+        ({"city": 1}, {"const": 1, "optional": True}),
+        ({"text": "abcde"}, {"min_length": 2, "max_length": 5}),
+        ({"text": "a"}, {"min_length": 1, "max_length": 4}),
+        ({"text": ""}, {"max_length": 4}),
+        ({"other": [1]}, {"type": "array", "max_items": 1, "each": {"const": 1}}),
+    ],
+)
+def test_condition_takes_the_value_that_it_failed(
+    change: dict[str, JSON], wider: dict[str, JSON]
+) -> None:
+    (name,) = change
+
+    assert loosening(FITS | change) == (name, wider)
+
+
+def test_parameter_that_is_missing_becomes_optional() -> None:
+    params = {name: value for name, value in FITS.items() if name != "zone"}
+
+    assert loosening(params) == ("zone", {"one_of": ["a", "b"], "optional": True})
+
+
+def test_name_within_a_map_is_told_whole() -> None:
+    found = loosening(FITS | {"user": {"email": "abcd"}})
+    assert found == ("user.email", {"max_length": 4})
+
+
+@pytest.mark.parametrize(
+    "change", [{"repo": "other/site"}, {"tags": [1]}, {"user": "x"}]
+)
+def test_what_is_not_plain_is_left_to_a_person(change: dict[str, JSON]) -> None:
+    assert loosening(FITS | change) is None
+
+
+VALUES = st.one_of(st.integers(), st.text(max_size=6), st.lists(st.text(), max_size=4))
+
+
+@given(st.dictionaries(st.sampled_from([*FITS, "new"]), VALUES))
+def test_wider_condition_takes_what_the_narrower_one_did(
+    change: dict[str, JSON],
+) -> None:
+    params = {**FITS, **change}
+    failure = Conditions.parse(KNOWN).failure(params)
+    found = failure and loosened(KNOWN, failure, params)
+    if failure and found:
+        wider = Conditions.parse({**KNOWN, found[0]: found[1]})
+        after = wider.failure(params)
+        assert after is None or after.path != failure.path

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host.core.analysis.rejudge import Judged, Retrial, explain
+from caxton_host.core.analysis.rejudge import RejudgedCall, Rejudger, explain
 from caxton_host.core.calls import JSON, Completed, Denied, Failed, Outcome, Route
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.budgets import UNIT, Sum
@@ -18,9 +18,9 @@ from caxton_host.core.log.events import (
     Event,
     LogWritten,
     ToolInvoked,
+    settled,
 )
-from caxton_host.core.log.payloads import settled
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 
 ECHO = Route(server="demo", tool="echo")
 OK = Completed()
@@ -52,7 +52,7 @@ def denied(code: str, by: str | None = None) -> Denied:
     return Denied(code=code, rule=by, message="no")
 
 
-def retried(trial: Retrial, *events: Event) -> list[Judged]:
+def retried(trial: Rejudger, *events: Event) -> list[RejudgedCall]:
     taken = [trial.take(event, 10 * n, n) for n, event in enumerate(events, 1)]
     return [judged for judged in taken if judged]
 
@@ -68,7 +68,7 @@ def call(
 
 
 def test_same_grant_changes_nothing() -> None:
-    trial = Retrial(grant=Grant(allow=(rule("demo/echo", calls=1),)))
+    trial = Rejudger(grant=Grant(allow=(rule("demo/echo", calls=1),)))
 
     first, second = retried(trial, *call(1), *call(2, denied("budget", "allow[1]")))
 
@@ -78,7 +78,7 @@ def test_same_grant_changes_nothing() -> None:
 
 
 def test_call_that_is_denied_now_is_a_change() -> None:
-    (judged,) = retried(Retrial(grant=Grant()), *call(1))
+    (judged,) = retried(Rejudger(grant=Grant()), *call(1))
 
     assert (judged.was, judged.rule, judged.code) == (
         "allowed",
@@ -91,20 +91,20 @@ def test_call_that_is_denied_now_is_a_change() -> None:
 def test_call_that_is_allowed_now_is_a_change() -> None:
     grant = Grant(allow=(rule("demo/*"),))
 
-    (judged,) = retried(Retrial(grant=grant), *call(1, denied("not_granted")))
+    (judged,) = retried(Rejudger(grant=grant), *call(1, denied("not_granted")))
 
     assert (judged.was, judged.code, judged.changed) == ("not_granted", "allowed", True)
 
 
 def test_another_reason_for_the_same_denial_is_no_change() -> None:
-    (judged,) = retried(Retrial(grant=Grant()), *call(1, denied("budget", "allow[1]")))
+    (judged,) = retried(Rejudger(grant=Grant()), *call(1, denied("budget", "allow[1]")))
 
     assert judged.code == "not_granted"
     assert not judged.changed
 
 
 def test_a_run_spends_what_the_other_grant_gives() -> None:
-    trial = Retrial(grant=Grant(allow=(rule("demo/echo", calls=2),)))
+    trial = Rejudger(grant=Grant(allow=(rule("demo/echo", calls=2),)))
 
     judged = retried(trial, *call(1), *call(2, LOST), *call(3))
 
@@ -118,7 +118,7 @@ def test_only_what_answered_opens_what_comes_after_it() -> None:
     def last(*outcomes: Outcome) -> str:
         events = [e for n, one in enumerate(outcomes, 1) for e in call(n, one)]
         end = len(outcomes) + 1
-        return retried(Retrial(grant=grant), *events, *call(end, OK, "rm"))[-1].code
+        return retried(Rejudger(grant=grant), *events, *call(end, OK, "rm"))[-1].code
 
     assert last(OK) == "allowed"
     assert last(Completed(is_error=True)) == "order"
@@ -131,14 +131,14 @@ def test_what_is_denied_now_was_not_called() -> None:
     closed = replace(rule("demo/rm"), unless_after=(Pattern.parse("demo/echo"),))
 
     judged = retried(
-        Retrial(grant=Grant(allow=(closed,))), *call(1), *call(2, OK, "rm")
+        Rejudger(grant=Grant(allow=(closed,))), *call(1), *call(2, OK, "rm")
     )
 
     assert [one.code for one in judged] == ["not_granted", "allowed"]
 
 
 def test_rules_expire_by_the_times_of_the_log() -> None:
-    trial = Retrial(grant=Grant(allow=(replace(rule("demo/echo"), expires=30),)))
+    trial = Rejudger(grant=Grant(allow=(replace(rule("demo/echo"), expires=30),)))
 
     judged = retried(trial, *call(1), *call(2))
 
@@ -150,7 +150,7 @@ def test_what_no_grant_decided_is_no_change() -> None:
     bad = replace(invoked(1, by=None), params=None)
 
     judged = retried(
-        Retrial(grant=grant),
+        Rejudger(grant=grant),
         bad,
         settled(1, denied("bad_request")),
         *call(2, denied("limit", "limits.total_calls")),
@@ -164,8 +164,8 @@ def test_name_that_led_nowhere_leads_where_the_other_configuration_says() -> Non
     grant = Grant(allow=(rule("demo/echo"),))
     nowhere = call(1, denied("not_granted"), None)
 
-    (same,) = retried(Retrial(grant=grant), *nowhere)
-    (other,) = retried(Retrial(grant=grant, leads=lambda _: ECHO), *nowhere)
+    (same,) = retried(Rejudger(grant=grant), *nowhere)
+    (other,) = retried(Rejudger(grant=grant, leads=lambda _: ECHO), *nowhere)
 
     assert (same.code, other.code) == ("not_granted", "allowed")
 
@@ -173,8 +173,8 @@ def test_name_that_led_nowhere_leads_where_the_other_configuration_says() -> Non
 def test_parameters_are_measured_by_whoever_can() -> None:
     grant = Grant(allow=(replace(rule("demo/echo"), max_params=9),))
 
-    (small,) = retried(Retrial(grant=grant), *call(1))
-    (large,) = retried(Retrial(grant=grant, measure=lambda _: 10), *call(1))
+    (small,) = retried(Rejudger(grant=grant), *call(1))
+    (large,) = retried(Rejudger(grant=grant, measure=lambda _: 10), *call(1))
 
     assert (small.code, large.code) == ("allowed", "too_large")
 
@@ -182,11 +182,11 @@ def test_parameters_are_measured_by_whoever_can() -> None:
 def test_other_events_say_nothing() -> None:
     line = LogWritten(n=1, level="info", text="")
 
-    assert retried(Retrial(grant=Grant()), line) == []
+    assert retried(Rejudger(grant=Grant()), line) == []
 
 
 def test_call_that_was_never_closed_is_judged_if_it_was_allowed() -> None:
-    trial = Retrial(grant=Grant())
+    trial = Rejudger(grant=Grant())
 
     judged = retried(trial, invoked(1), invoked(2, by=None))
 
@@ -200,7 +200,7 @@ def test_sum_of_a_run_is_spent_by_what_the_other_grant_allows() -> None:
     summed = replace(rule("demo/*"), budgets=(Sum(of="n", limit=4 * UNIT, per="run"),))
 
     judged = retried(
-        Retrial(grant=Grant(allow=(summed,))), *call(1), *call(3), *call(2)
+        Rejudger(grant=Grant(allow=(summed,))), *call(1), *call(3), *call(2)
     )
 
     assert [one.code for one in judged] == ["allowed", "allowed", "budget"]
@@ -215,7 +215,7 @@ def test_budget_that_runs_share_is_asked_for_and_another_rule_may_have_room() ->
         return full if allowed.rule.id == "allow[1]" else None
 
     one, other = rule("demo/*"), rule("demo/echo", name="allow[2]")
-    trial = Retrial(grant=Grant(allow=(one, other)), reserve=reserve)
+    trial = Rejudger(grant=Grant(allow=(one, other)), reserve=reserve)
 
     first, second = retried(trial, *call(1), *call(2, OK, "rm"))
 
@@ -243,7 +243,7 @@ ASKED = ApprovalRequested(
 
 
 def test_call_that_people_are_asked_about_now_is_a_change() -> None:
-    trial = Retrial(grant=Grant(allow=(ASKING,)))
+    trial = Rejudger(grant=Grant(allow=(ASKING,)))
 
     (judged,) = retried(trial, *call(1))
 
@@ -253,9 +253,9 @@ def test_call_that_people_are_asked_about_now_is_a_change() -> None:
 
 def test_call_that_people_were_asked_about_is_no_change_whatever_they_said() -> None:
     grant = Grant(allow=(ASKING,))
-    said_no = Retrial(grant=grant)
+    said_no = Rejudger(grant=grant)
 
-    (yes,) = retried(Retrial(grant=grant), ASKED, *call(1))
+    (yes,) = retried(Rejudger(grant=grant), ASKED, *call(1))
     (no,) = retried(said_no, ASKED, *call(1, denied("approval", "allow[1]")))
 
     assert [(one.was, one.code) for one in (yes, no)] == [("asks", "asks")] * 2
@@ -268,7 +268,7 @@ def test_call_that_nobody_is_asked_about_any_more_is_a_change() -> None:
     grant = Grant(allow=(rule("demo/echo"),))
 
     (judged,) = retried(
-        Retrial(grant=grant), ASKED, *call(1, denied("approval", "allow[1]"))
+        Rejudger(grant=grant), ASKED, *call(1, denied("approval", "allow[1]"))
     )
 
     assert (judged.was, judged.code, judged.changed) == ("asks", "allowed", True)
@@ -303,7 +303,7 @@ def test_judging_again_by_the_grant_that_judged_changes_nothing(
         else:
             events += call(number, verdict, tool)
 
-    judged = retried(Retrial(grant=grant), *events)
+    judged = retried(Rejudger(grant=grant), *events)
 
     assert len(judged) == len(tools)
     assert not any(one.changed or one.was != one.code for one in judged)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caxton_host.config.load import load_bytes
-from caxton_host.core.analysis.infer_constraint import Observed
-from caxton_host.core.analysis.rejudge import Retrial
-from caxton_host.core.analysis.suggest import Suggestion
+from caxton_host.core.analysis.rejudge import Rejudger
+from caxton_host.core.analysis.suggest import Observed, Suggestion
 from caxton_host.core.calls import JSON, Completed, Denied, Route
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.grants import Grant
-from caxton_host.core.log.events import Event, LogWritten, ToolInvoked
-from caxton_host.core.log.payloads import settled
+from caxton_host.core.log.events import Event, LogWritten, ToolInvoked, settled
 from tests.scene import JSON_VALUES
 
 LONG = ["x" * n for n in (101, 105, 120)]
@@ -62,12 +61,18 @@ def grant_of(text: str, agent: str = "weather") -> Grant:
     return config.agents[agent].grant if agent in config.agents else Grant()
 
 
-def suggested(*runs: list[Event], agent: str = "weather", **more: object) -> str:
-    suggestion = Suggestion(agent=agent, **more)  # type: ignore[arg-type]  # as there
-    for number, events in enumerate(runs):
-        for event in events:
-            suggestion.take(str(number), event)
-        suggestion.ended(str(number))
+def suggested(
+    *runs: list[Event],
+    agent: str = "weather",
+    with_denied: bool = False,
+    leads: Callable[[str], Route | None] = lambda _: None,
+) -> str:
+    suggestion = Suggestion(agent=agent, with_denied=with_denied)
+    for events in runs:
+        run = Rejudger(grant=Grant(), leads=leads)
+        for seq, event in enumerate(events, 1):
+            if call := run.take(event, seq, seq):
+                suggestion.take(call)
     return suggestion.to_toml()
 
 
@@ -291,7 +296,7 @@ def test_grant_loads_and_allows_all_that_it_was_made_of(
     grant = grant_of(suggested(*histories, agent=agent), agent)
 
     for events in histories:
-        trial = Retrial(grant=grant)
+        trial = Rejudger(grant=grant)
         judged = [trial.take(event, n, n) for n, event in enumerate(events, 1)]
         assert not any(one.changed for one in judged if one)
 

@@ -11,7 +11,7 @@ from caxton_host.core.grants.decisions import Allowed, Attempt, Tally, decide
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.journal import Fresh, Journal
 from caxton_host.core.log.events import ApprovalDecided, ApprovalRequested, Event
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import LogBrokenError, NondeterminismError, UsageError
 
 OPS = Approve(by=("ops", "board"), within=900.0)
@@ -140,5 +140,5 @@ def test_question_behind_the_end_of_the_agent_is_a_difference() -> None:
 
 
 def test_word_without_a_question_is_a_broken_log() -> None:
-    with pytest.raises(LogBrokenError, match="nobody was asked"):
+    with pytest.raises(LogBrokenError, match="no question before"):
         told(decided("approve"))

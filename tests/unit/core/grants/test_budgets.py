@@ -13,23 +13,25 @@ from hypothesis import strategies as st
 
 from caxton_host.core.calls import JSON, Denied, Route
 from caxton_host.core.grants.budgets import (
+    PERIODS,
     Budget,
-    Calls,
+    CallCount,
     Concurrency,
     Cost,
     Pace,
+    Period,
     Sum,
     budget_from_payload,
     budget_to_payload,
     cannot_bear,
     costs,
     exact,
+    period_of,
     standing,
 )
 from caxton_host.core.grants.decisions import Allowed, Attempt, Refusal, Tally, decide
 from caxton_host.core.grants.grants import Grant, Rule
-from caxton_host.core.grants.periods import PERIODS, Period, period_of
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import UsageError
 from tests.scene import JSON_VALUES
 
@@ -38,7 +40,7 @@ DAY = 24 * HOUR
 PAY = Route(server="bank", tool="pay")
 DAILY = Sum(of="amount", limit=100_000_000, per="day")
 ALL: tuple[Budget, ...] = (
-    Calls(limit=20, per="day"),
+    CallCount(limit=20, per="day"),
     DAILY,
     Pace(limit=30, every=60_000_000, wait=5_000_000),
     Concurrency(limit=2),
@@ -149,7 +151,9 @@ def test_sum_of_a_day_is_not_judged_by_one_run() -> None:
     spent = Tally(spent=Counter({"pay/sum/day/amount": 60_000_000}))
 
     assert verdict(paying(DAILY, name="pay"), spent, amount=100) == ""
-    assert cannot_bear(Cost(Calls(limit=1, per="day"), "pay/calls/day", 1), {}) == ""
+    assert (
+        cannot_bear(Cost(CallCount(limit=1, per="day"), "pay/calls/day", 1), {}) == ""
+    )
 
 
 def test_rule_that_the_store_refuses_leaves_the_call_to_the_next_one() -> None:
@@ -170,7 +174,7 @@ def test_rule_that_the_store_refuses_leaves_the_call_to_the_next_one() -> None:
 
 
 def test_account_is_the_name_or_what_the_rule_speaks_of() -> None:
-    one, more = paying(ALL[0], calls=1), paying(Calls(limit=90, per="day"), calls=7)
+    one, more = paying(ALL[0], calls=1), paying(CallCount(limit=90, per="day"), calls=7)
     other = Rule(id="allow[1]", tools=(Pattern.parse("bank/pay"),), budgets=(ALL[0],))
 
     assert one.account == more.account  # who raises a limit keeps what is spent

@@ -17,8 +17,7 @@ from caxton_host.core.grants.decisions import (
     may_ever,
 )
 from caxton_host.core.grants.grants import Grant, Rule
-from caxton_host.core.text.globs import Glob
-from caxton_host.core.text.patterns import Pattern
+from caxton_host.core.text.globs import Glob, Pattern
 from caxton_host.errors import ConditionError, UsageError
 
 TOOLS = (Pattern.parse("demo/echo"),)
@@ -142,7 +141,7 @@ def test_failure_tells_the_operator_what_was_wanted_and_the_agent_not() -> None:
 
 @pytest.mark.parametrize("bound", [math.nan, math.inf])
 def test_bound_that_is_no_number_is_refused(bound: float) -> None:
-    with pytest.raises(ConditionError, match="is no number"):
+    with pytest.raises(ConditionError, match="is not a number"):
         Conditions.parse({"a": {"max": bound}})
 
 

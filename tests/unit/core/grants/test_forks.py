@@ -6,8 +6,7 @@ import pytest
 
 from caxton_host.core.calls import Completed
 from caxton_host.core.grants.forks import forking_point, prefix
-from caxton_host.core.log.events import Event, LogWritten, ToolProgress
-from caxton_host.core.log.payloads import settled
+from caxton_host.core.log.events import Event, LogWritten, ToolProgress, settled
 from caxton_host.errors import UsageError
 
 from ..log.test_diff import invoked, run

@@ -21,8 +21,8 @@ from caxton_host.core.grants.decisions import (
     may_ever,
 )
 from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.text.globs import Pattern
 from caxton_host.core.text.jsonpath import JsonPath
-from caxton_host.core.text.patterns import Pattern
 from caxton_host.errors import UsageError
 
 ECHO = Route(server="demo", tool="echo")

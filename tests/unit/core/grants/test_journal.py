@@ -11,8 +11,8 @@ from caxton_host.core.log.events import (
     RunCompleted,
     ToolInvoked,
     ToolRetried,
+    settled,
 )
-from caxton_host.core.log.payloads import settled
 from caxton_host.errors import Divergence, LogBrokenError, NondeterminismError
 
 SUNNY = Completed(message="clear")
@@ -85,7 +85,7 @@ def test_call_that_is_open_is_in_doubt_with_its_attempts() -> None:
 def test_every_rule_is_charged_for_the_calls_it_allowed() -> None:
     book = journal(invoked(1), invoked(2), invoked(3, rule=None))
 
-    assert book.tally.used == {"allow[1]": 2}
+    assert book.tallies.recorded.used == {"allow[1]": 2}
 
 
 def test_log_lines_are_counted() -> None:

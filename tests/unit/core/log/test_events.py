@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from caxton_host.core.calls import JSON, Completed, Denied, Failed
 from caxton_host.core.log.events import (
     EVENT_TYPES,
+    UPCASTERS,
     Event,
     LogWritten,
     RunStarted,
@@ -19,9 +20,6 @@ from caxton_host.core.log.events import (
     ToolCompleted,
     ToolInvoked,
     ToolProgress,
-)
-from caxton_host.core.log.payloads import (
-    UPCASTERS,
     from_payload,
     outcome_of,
     settled,

@@ -9,11 +9,11 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp.shared.exceptions import MCPError
 
 from caxton_host.errors import ToolError
 from caxton_host.mcp.transport.jsonrpc import Peer
-from caxton_host.mcp.transport.wire import Answer, Strays
+from caxton_host.mcp.transport.messages import Answer, Refusal
+from caxton_host.mcp.transport.wire import Strays
 
 
 class Wire:
@@ -54,12 +54,12 @@ async def test_an_error_of_the_server_is_raised_with_its_code() -> None:
     one, two = await wire.ask(), await wire.ask()
     wire.answer(1, error={"code": -32602, "message": "no", "data": 5})
     wire.answer(2, error={"code": "odd", "message": None})
-    with pytest.raises(MCPError) as caught:
+    with pytest.raises(Refusal) as caught:
         await one
-    assert (caught.value.error.code, caught.value.error.data) == (-32602, 5)
-    with pytest.raises(MCPError) as caught:
+    assert (caught.value.code, caught.value.data) == (-32602, 5)
+    with pytest.raises(Refusal) as caught:
         await two
-    assert (caught.value.error.code, caught.value.error.message) == (0, "")
+    assert (caught.value.code, caught.value.message) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from caxton_host.core.text.redact import Redactor
-from caxton_host.core.text.sanitize import plain
+from caxton_host.core.text.redact import Redactor, plain
 from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.mcp.transport import stdio
+from caxton_host.mcp.transport.stdio import descendants, end
 
 HOST = {
     "HOME": "/home/ada",
@@ -72,3 +75,28 @@ def test_a_signal_without_a_name_has_its_number() -> None:
 def test_a_long_text_is_cut_and_one_line() -> None:
     assert plain("a\nb", Redactor()) == r"a\nb"
     assert plain("x" * 10, Redactor(), 4) == "xxxx..."
+
+
+def test_the_children_of_children_are_found_and_ended() -> None:
+    sleeps = "import subprocess; subprocess.run(['sleep', '60'])"
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", f"{sleeps}; print(1, flush=True)"],
+        stdout=subprocess.PIPE,
+    ) as process:
+        found: list[int] = []
+        while not found:
+            found = descendants(process.pid)
+        end(found)
+        assert process.communicate(timeout=20)[0] == b"1\n"
+
+
+def test_a_process_that_ends_while_it_is_looked_at_has_none() -> None:
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 -- counts itself too
+    for _ in range(50):
+        process = subprocess.Popen(["true"])
+        # Another thread waits for it, as the event loop's does.
+        waiting = threading.Thread(target=process.wait)
+        waiting.start()
+        while waiting.is_alive():
+            assert descendants(process.pid) == []
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 -- as above

@@ -23,10 +23,9 @@ from caxton_host.errors import (
     ServerUnavailable,
     StoreError,
 )
-from caxton_host.web.edge import sending
-from caxton_host.web.edge.bodies import parsed
+from caxton_host.web.edge import messages
+from caxton_host.web.edge.messages import KINDS, Problem, parsed
 from caxton_host.web.edge.middleware import Edge
-from caxton_host.web.edge.problems import KINDS, Problem
 from tests.office import JSON_SENT, Names, Office, calling
 
 #: Other ways to write text, most of which Python's reader of JSON takes by itself.
@@ -439,7 +438,7 @@ async def test_a_path_that_is_there_says_what_can_be_done(tmp_path: Path) -> Non
 async def test_who_does_not_read_is_not_waited_for_forever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "_PATIENCE", 0.01)
+    monkeypatch.setattr(messages, "_PATIENCE", 0.01)
     behind = Behind()
     app = Edge.around(
         behind,
@@ -538,7 +537,7 @@ async def test_how_a_host_is_built_is_told_to_its_admins_alone(
 
     for told in (theirs, strangers):
         assert told.status_code >= 500
-        assert told.json()["fix"] == "ask who runs the host"
+        assert told.json()["fix"] == "ask the operator of the host"
         assert str(error) not in told.text
     assert of_boss.json()["detail"] == str(error)
 
@@ -567,7 +566,7 @@ async def test_where_the_log_is_stands_in_lines_of_the_log_alone(
 
     assert answer.status_code == 503
     assert answer.json()["detail"].startswith(said)
-    assert answer.json()["fix"] == "ask who runs the host"
+    assert answer.json()["fix"] == "ask the operator of the host"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,10 +14,10 @@ from caxton_host.core.log.events import Event, RunCompleted, ToolInvoked, ToolPr
 from caxton_host.errors import StoreError
 from caxton_host.runs.admission import Ticket
 from caxton_host.store.memory import MemoryLog
-from caxton_host.web.mcp.agent_tools import RUN_ID, AgentTool
+from caxton_host.web.mcp.agents import RUN_ID, AgentTool
 from caxton_host.web.mcp.calling import Call, Calls, Tell
 from tests.office import ANN, Office, Slow
-from tests.unit.web.api.test_run_actions import suspended
+from tests.unit.web.api.test_runs import suspended
 
 
 def calling(
@@ -50,7 +50,7 @@ async def test_a_client_that_cannot_be_told_of_a_run_gets_its_result(
 
     made = calling(office, tell)
     await tools.reached.wait()
-    (row,) = await office.scene.store.runs(1)
+    (row,) = await office.scene.store.reader.runs(1)
     for _ in range(3):
         office.scene.host.watch(row.run_id, ToolProgress(call=1, message="half"))
         await asyncio.sleep(0.01)

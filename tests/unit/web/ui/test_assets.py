@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from caxton_host.config import Serve
-from caxton_host.web.ui import assets
+from caxton_host.web import ui
 from tests.office import Office, calling
 from tests.others import NODE
 
-FOLDER = Path(assets.__file__).with_name("page")
+FOLDER = Path(ui.__file__).with_name("page")
 FILES = ("", "/page.css", "/ask.js", "/make.js", "/page.js", "/text.js")
 SCRIPTS = sorted(Path(__file__).with_name("page").glob("test_*.mjs"))
 #: What makes markup or a script of text.

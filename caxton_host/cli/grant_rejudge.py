@@ -1,0 +1,306 @@
+"""Recorded runs judged again, as their events are read from the log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..app.tool_setup import server_names
+from ..core.analysis.checking import Known, astray
+from ..core.analysis.rejudge import RejudgedCall, Rejudger
+from ..core.calls import JSON, Route
+from ..core.grants.budgets import Concurrency
+from ..core.grants.grants import Grant
+from ..core.log.events import Recorded, RunStarted, ToolInvoked
+from ..core.names import meant_tool, run_of
+from ..core.tools.schemas import Mismatch
+from ..errors import NotFoundError, NotKeptError
+from ..gateway.call_budgets import Out, wants
+from ..lib.codec import decode_trusted, encode
+from ..lib.json_schema import fits, input_check
+from ..runs.explain import as_sent
+from ..runs.recording import Recording
+from ..store.ledger import Holder, Ledger, Use, settle
+
+if TYPE_CHECKING:
+    from ..config import Config
+    from ..core.grants.decisions import Allowed, Refusal
+    from ..core.log.events import Event
+    from ..store.sql import SqlStore
+
+
+_ENDS = frozenset({"RunCompleted", "RunFailed", "RunCancelled"})
+_TYPES = (
+    *("RunStarted", "ToolInvoked", "ToolDenied", "ToolFailed", "ApprovalRequested"),
+    *sorted(_ENDS),
+)
+
+
+class Spending:
+    """
+    The budgets that runs share, spent again by recorded calls.
+
+    The store's own rules reserve, at the times of the log. Nothing is spent before the
+    first call.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0  # microseconds since 1970
+        self._uses: dict[str, Use] = {}
+        self._places: set[tuple[str, Holder]] = set()
+
+    def now(self) -> int:
+        """Return when the call that is judged was made."""
+        return self._now
+
+    def use(self, key: str) -> Use:
+        """Return what is spent of a budget."""
+        return self._uses.get(key, Use())
+
+    def holders(self, key: str) -> Collection[Holder]:
+        """Return the calls that hold a place of a concurrency budget."""
+        return [holder for known, holder in self._places if known == key]
+
+    def reserve(
+        self, agent: str, stream: str, allowed: Allowed, invoked: ToolInvoked, at: int
+    ) -> Refusal | None:
+        """
+        Spend what a call takes, or return why its rule cannot allow it.
+
+        Args:
+            agent: Owns the budgets.
+
+            stream: The stream of the run.
+
+            allowed: The verdict, with its rule.
+
+            invoked: The call.
+
+            at: When it was made. A call that would wait for its turn is made later.
+        """
+        if not allowed.rule.budgets:
+            return None
+        asked, _ = wants(allowed, invoked.params or {})
+        out = Out()
+        while True:
+            self._now = at + round(out.waited_s * 1e6)
+            ledger = Ledger(self)
+            items = [want.reservation(agent, invoked.call) for want in asked]
+            refused = ledger.reserve(items, stream)
+            if refused is None:
+                self._uses |= ledger.uses
+                self._places |= ledger.opened.keys()
+                return None
+            if not out.take(asked[refused.index], refused):
+                return out.recorded[allowed.rule.id]
+
+    def settle(self, stream: str, event: Event) -> None:
+        """Free the places that an event frees."""
+        if not self._places:
+            return
+        ledger = Ledger(self)
+        settle(ledger, stream, event)
+        self._places = {
+            (key, holder)
+            for key, holder in self._places
+            if holder not in ledger.freed and holder[0] not in ledger.ended
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCall:
+    """
+    A call of a recorded run, judged again.
+
+    Attributes:
+        inherited: A run that this one was forked from made the call.
+    """
+
+    agent: str
+    run_id: str
+    judged: RejudgedCall
+    inherited: bool
+
+
+@dataclass(slots=True)
+class _OpenRun:
+    agent: str
+    catalogue: Mapping[str, JSON]
+    rejudger: Rejudger
+    checks: dict[str, Callable[[JSON], Mismatch | None]]
+
+
+@dataclass(slots=True, kw_only=True)
+class LogRejudger:
+    """
+    Judges recorded runs by the grants of a configuration.
+
+    Only the runs that are open at the place where the log is read are kept.
+
+    Attributes:
+        offered: What servers offer. With it, runs of all agents are judged, each by an
+            empty grant, and a name leads only to a tool that may exist.
+
+        runs: The number of runs that were judged, by agent.
+
+        calls: The number of calls.
+
+        changed: The number of verdicts that would change.
+
+        erased: The number of runs that were erased.
+
+        strangers: Runs of agents that the configuration does not have, by agent.
+    """
+
+    store: SqlStore
+    config: Config
+    offered: Known | None = None
+    runs: Counter[str] = field(default_factory=Counter[str])
+    calls: int = 0
+    changed: int = 0
+    erased: int = 0
+    strangers: Counter[str] = field(default_factory=Counter[str])
+    _open: dict[str, _OpenRun] = field(default_factory=dict[str, _OpenRun])
+    _spending: Spending = field(default_factory=Spending)
+    #: By the digest of a tool's definition.
+    _schemas: dict[str, Callable[[JSON], Mismatch | None]] = field(
+        default_factory=dict[str, "Callable[[JSON], Mismatch | None]"]
+    )
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The events to read. Results may be large, and few rules depend on them."""
+        rules = [r for one in self.config.agents.values() for r in one.grant.allow]
+        ends = self.offered is None and any(
+            rule.only_after or any(isinstance(b, Concurrency) for b in rule.budgets)
+            for rule in rules
+        )
+        return (*_TYPES, "ToolCompleted") if ends else _TYPES
+
+    async def calls_of(
+        self, source: AsyncGenerator[Recorded]
+    ) -> AsyncGenerator[LoggedCall]:
+        """Yield each call of the runs whose events *source* has, judged again."""
+        async for recorded in source:
+            stream, event = recorded.stream, recorded.event
+            if recorded.type == "RunStarted":
+                for call in await self._begin(recorded):
+                    yield call
+            elif recorded.type in _ENDS:
+                self._open.pop(stream, None)
+                if event:
+                    self._spending.settle(stream, event)
+            elif (run := self._open.get(stream)) and event:
+                judged = await self._take(run, recorded)
+                self._spending.settle(stream, event)
+                if judged is not None:
+                    self.calls += 1
+                    self.changed += judged.changed
+                    yield LoggedCall(run.agent, run_of(stream), judged, inherited=False)
+
+    async def _begin(self, recorded: Recorded) -> list[LoggedCall]:
+        """Open a run, and return the calls that it inherited."""
+        started, stream = recorded.event, recorded.stream
+        if not isinstance(started, RunStarted):
+            self.erased += 1
+            return []
+        name = started.agent
+        agent = self.config.agents.get(name)
+        if self.offered is not None:
+            grant = Grant()
+        elif agent is not None:
+            grant = agent.grant
+        else:
+            self.strangers[name] += 1
+            return []
+        sized = any(rule.max_params is not None for rule in grant.allow)
+        checks: dict[str, Callable[[JSON], Mismatch | None]] = {}
+        rejudger = Rejudger(
+            grant=grant,
+            leads=partial(self._leads, agent.names if agent else {}),
+            matches=fits,
+            schemas=checks,
+        )
+        if sized:
+            rejudger.measure = _size
+        run = _OpenRun(name, started.catalogue, rejudger, checks)
+        try:
+            inherited = [
+                LoggedCall(name, run_of(stream), judged, inherited=True)
+                for one in await _inherited(self.store, recorded, started)
+                if (judged := await self._take(run, one))
+            ]
+        except NotKeptError:
+            self.erased += 1
+            return []
+        self.runs[name] += 1
+        self._open[stream] = run
+        # The run that made the inherited calls spent what they took.
+        rejudger.reserve = partial(self._spending.reserve, name, stream)
+        return inherited
+
+    def _leads(self, names: Mapping[str, tuple[str, str]], name: str) -> Route | None:
+        """Return where a name leads by the configuration, as far as it says."""
+        target = names.get(name) or meant_tool(name, server_names(self.config))
+        if target is None or (self.offered and astray(name, target, self.offered)):
+            return None
+        return Route(server=target[0], tool=target[1])
+
+    async def _take(self, run: _OpenRun, recorded: Recorded) -> RejudgedCall | None:
+        event = recorded.event
+        if event is None:
+            return None
+        if isinstance(event, ToolInvoked) and event.name not in run.checks:
+            await self._learn(run, event)
+        return run.rejudger.take(event, recorded.recorded_at, recorded.seq)
+
+    async def _learn(self, run: _OpenRun, invoked: ToolInvoked) -> None:
+        """Take the schema that the run had for a name, if it is kept."""
+        if self.offered is not None:
+            return  # An empty grant compares none.
+        entry = run.catalogue.get(invoked.name)
+        check = await self._check(entry) if isinstance(entry, dict) else _anything
+        run.checks[invoked.name] = as_sent(
+            self.config, invoked.server or "", invoked.tool or "", check
+        )
+
+    async def _check(self, entry: dict[str, JSON]) -> Callable[[JSON], Mismatch | None]:
+        own, digest = entry.get("input_schema"), str(entry.get("definition_sha256"))
+        if isinstance(own, dict):
+            return input_check(own)
+        if digest not in self._schemas:
+            self._schemas[digest] = await self._kept(digest)
+        return self._schemas[digest]
+
+    async def _kept(self, digest: str) -> Callable[[JSON], Mismatch | None]:
+        try:
+            definition = decode_trusted(await self.store.reader.blob(digest))
+        except NotFoundError:
+            return _anything
+        return input_check(definition.get("inputSchema") or {})
+
+
+def _anything(_: JSON) -> None:
+    """Accept any parameters: no schema of the tool is kept."""
+
+
+def _size(params: Mapping[str, JSON]) -> int:
+    return len(encode(params))
+
+
+async def _inherited(
+    store: SqlStore, recorded: Recorded, started: RunStarted
+) -> list[Recorded]:
+    """
+    Return the events that a run inherited from those that it was forked from.
+
+    Raises:
+        NotKeptError: One of them is erased.
+    """
+    if not started.forked_from:
+        return []
+    recording = await Recording.load(run_of(recorded.stream), store.reader)
+    return [one for parent in recording.lineage for one in parent.events]

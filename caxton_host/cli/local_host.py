@@ -1,0 +1,491 @@
+"""``HostApi`` on this machine: its configuration, its event store and its hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shlex
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.analysis.checking import Known, astray
+from ..core.calls import JSON
+from ..core.grants.tool_catalog import tool_document
+from ..core.log.checkpoint import checkpoint_document
+from ..core.log.events import Recorded, RunErased
+from ..core.log.runs import event_of_call
+from ..core.names import meant_tool, nearest, stream_of
+from ..core.text.redact import Redactor
+from ..core.tools.servers import server_document, server_test_document
+from ..errors import (
+    BusyError,
+    CaxtonError,
+    NotKeptError,
+    RestoredError,
+    StoreError,
+    UsageError,
+)
+from ..lib.machine import local_actor
+from .context import (
+    SIGNED,
+    DecideOptions,
+    ForkOptions,
+    HostApi,
+    ResolveOptions,
+    ResumeOptions,
+    RunPage,
+    StartOptions,
+    check_known,
+    wait,
+)
+from .output import note, patience
+from .overrides import by_hand, tapped
+
+if TYPE_CHECKING:
+    from ..config import Config
+    from ..ports import History
+    from ..runs.approvals import Waiting
+    from ..runs.cancellation import Answer
+    from ..runs.recording import Recording
+    from ..store.sql import SqlStore
+
+
+_MOST = 10_000
+#: Seconds between two checks whether a run has ended.
+_PAUSE = 0.1
+#: Commands that read the configuration or the log, so take ``--config`` and ``--db``.
+_COMMAND = re.compile(
+    r"\bcaxton (?=(?:approval|audit|config|db|events|grant|replay|run|runs|serve|"
+    r"server|tool) |agent list\b)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalHost(HostApi):
+    """
+    This machine.
+
+    Attributes:
+        config: The file of ``--config``, or ``None``.
+
+        db: The store of ``--db``, or ``None``.
+    """
+
+    config: str | None = None
+    db: str | None = None
+
+    def command(self) -> str:
+        from ..config.sections import passwords
+
+        given = {**self.given()}
+        for secret in sorted(passwords(self.db or ""), key=len, reverse=True):
+            given["--db"] = given["--db"].replace(secret, "***")
+        words = [f"{option} {shlex.quote(text)}" for option, text in given.items()]
+        return " ".join(["caxton", *words])
+
+    def named(self, text: str) -> str:
+        command = self.command()
+        return _COMMAND.sub(lambda _: f"{command} ", text)
+
+    def role_options(self, roles: Collection[object]) -> list[str]:
+        return [f"--as {shlex.quote(str(role))}" for role in [*roles][:1]]
+
+    def over(self, db: str) -> LocalHost:
+        return replace(self, db=db)
+
+    # -- the configuration and the log
+
+    def check_local(self, command: str = "") -> None:
+        del command
+
+    def given(self) -> Mapping[str, str]:
+        given = {"--config": self.config, "--db": self.db}
+        return {option: text for option, text in given.items() if text}
+
+    def load(self, *, quiet: bool = False) -> Config:
+        from ..config import load
+
+        config = load(
+            Path(self.config) if self.config else None,
+            environ=os.environ,
+            cwd=Path.cwd(),
+            store_url=self.db,
+        )
+        for warning in () if quiet else config.warnings:
+            note(f"warning: {warning}")
+        return config
+
+    def look(self, *sections: str, guarded: bool = False) -> Config:
+        from ..config import load_parts
+
+        return load_parts(
+            Path(self.config) if self.config else None,
+            sections,
+            environ=os.environ,
+            cwd=Path.cwd(),
+            store_url=self.db,
+            guarded=guarded,
+        )
+
+    def settings(self, *sections: str) -> Config:
+        return self.look(*sections)
+
+    @contextlib.asynccontextmanager
+    async def log(self) -> AsyncGenerator[SqlStore]:
+        from ..app.bootstrap import open_store
+
+        async with open_store(self.look(), write=False) as store:
+            yield store
+
+    @contextlib.asynccontextmanager
+    async def history(self) -> AsyncGenerator[History]:
+        async with self.log() as store:
+            yield store.reader
+
+    def misread(self, exc: Exception) -> CaxtonError | None:
+        del exc
+        return None
+
+    # -- runs
+
+    def runs(self, agent: str | None, state: str | None, limit: int) -> RunPage:
+        return wait(self._runs(agent, state, limit))
+
+    async def _runs(self, agent: str | None, state: str | None, limit: int) -> RunPage:
+        from ..runs.recording import summary_of
+
+        async with self.log() as store:
+            known = await store.reader.runs(limit=_MOST, agent=agent, state=state)
+            return RunPage(
+                runs=[await summary_of(store.reader, row) for row in known[:limit]],
+                total=len(known),
+                is_all=len(known) < _MOST,
+                nothing="" if known else await self._nothing(store, agent, state),
+            )
+
+    async def _nothing(
+        self, store: SqlStore, agent: str | None, state: str | None
+    ) -> str:
+        """Return the hint for a list without runs."""
+        if agent:
+            known = {row.agent for row in await store.reader.runs(limit=_MOST)}
+            with contextlib.suppress(UsageError):
+                known |= self.look("agents").agents.keys()
+            if agent not in known:
+                meant = nearest(agent, sorted(known))
+                hint = f"; did you mean {meant}?" if meant else ""
+                return f"no agent {agent!r} is known{hint}"
+        return (
+            "no such runs" if agent or state else "no runs yet; caxton demo makes one"
+        )
+
+    def erasure(self, run_id: str) -> RunErased | None:
+        async def find() -> RunErased | None:
+            async with self.log() as store:
+                return (await store.reader.erased()).get(stream_of(run_id))
+
+        return wait(find())
+
+    def explain_call(self, run: str, kind: str, number: int) -> Mapping[str, Any]:
+        from .judgement import told_astray
+
+        config = self.look("tools")
+        told = wait(self._explained(config, run, kind, number))
+        if told["verdict"] != "not_granted":
+            return told
+        return told_astray(told, _astray(config, told))
+
+    async def _explained(
+        self, config: Config, run: str, kind: str, number: int
+    ) -> Mapping[str, Any]:
+        from ..app.bootstrap import open_store
+        from ..runs.explain import checks_of, explanation
+        from ..runs.recording import Recording
+
+        try:
+            async with open_store(config, write=False) as store:
+                recording = await Recording.load(
+                    await store.reader.find_run(run), store.reader
+                )
+                checks = await checks_of(recording, store, config)
+            if recording.is_restored:
+                error = RestoredError(recording.run_id)
+                note(f"{error}. To fix: {self.named(error.fix)}")
+            is_call = kind == "call"
+            seq = event_of_call(recording.own, number) if is_call else number
+            return explanation(recording, checks, seq)
+        except NotKeptError as exc:
+            raise NotKeptError(str(exc), fix=f"caxton runs show {run}") from None
+
+    def explain_grant(
+        self, agent: str, tool: str, params: Sequence[str], after: Sequence[str]
+    ) -> Mapping[str, Any]:
+        from ..lib.json_schema import input_check
+        from ..lib.machine import SystemClock
+        from ..runs.explain import as_sent, judgement
+        from .judgement import agent_of, told_astray
+        from .params import Words, split
+        from .server_probe import known
+
+        config = self.load()
+        one = agent_of(config, agent)
+        server, name = split(tool)
+        offered = known(config, start=False)
+        schema = (offered.get(server) or {}).get(name)
+        told = judgement(
+            one,
+            (server, name),
+            Words.read(params).params(_loosened(schema)),
+            after=map(split, after),
+            schema=as_sent(config, server, name, input_check(schema))
+            if isinstance(schema, dict)
+            else None,
+            now=SystemClock().now(),
+        )
+        return told_astray(told, _lost(server, name, offered))
+
+    def approvals(self, agent: str | None) -> Sequence[Waiting]:
+        return wait(self._approvals(agent))
+
+    async def _approvals(self, agent: str | None) -> Sequence[Waiting]:
+        from ..lib.machine import SystemClock
+        from ..runs.approvals import waiting_in
+        from ..runs.recording import Recording
+
+        found: list[Waiting] = []
+        now = SystemClock().now()
+        async with self.log() as store:
+            for row in reversed(
+                await store.reader.runs(_MOST, agent=agent, state="suspended")
+            ):
+                try:
+                    found += waiting_in(
+                        await Recording.load(row.run_id, store.reader), now
+                    )
+                except StoreError as exc:
+                    # List the other runs.
+                    note(f"warning: run {row.run_id} cannot be read: {exc}")
+        return found
+
+    def cancel(self, run: str, reason: str) -> tuple[str, list[Recorded]]:
+        return wait(self._cancel(run, reason))
+
+    async def _cancel(self, run: str, reason: str) -> tuple[str, list[Recorded]]:
+        from ..app.bootstrap import open_store
+        from .local_runs import find_run
+
+        config = self.look(guarded=True)
+        run_id = await find_run(config, run)
+        reason = Redactor(config.secrets).text(reason)
+        async with open_store(config, write=True, state=self.paths().state) as store:
+            with patience(f"waiting for the host of {run_id}"):
+                await _stop(store, run_id, reason)
+            return run_id, await store.reader.read(stream_of(run_id))
+
+    def start(self, options: StartOptions) -> tuple[int, Recording]:
+        from .local_runs import start
+
+        return start(self, options)
+
+    def resume(self, options: ResumeOptions) -> int:
+        from .local_runs import resume
+
+        return resume(self, options)
+
+    def fork(self, options: ForkOptions) -> int:
+        from .local_runs import fork
+
+        return fork(self, options)
+
+    def resolve(self, options: ResolveOptions) -> int:
+        from .local_runs import resolve
+
+        return resolve(self, options)
+
+    def decide(self, options: DecideOptions) -> int:
+        from .local_runs import decide
+
+        return decide(self, options)
+
+    # -- agents, servers and tools
+
+    def agents(self) -> Sequence[Mapping[str, Any]]:
+        return [
+            {
+                "$type": "caxton.agent/v1",
+                "name": agent.name,
+                "module": str(agent.module) if agent.module else None,
+                "grants": agent.grant.to_payload(),
+            }
+            for _, agent in sorted(self.load().agents.items())
+        ]
+
+    def servers(self) -> tuple[Sequence[Mapping[str, JSON]], bool]:
+        from ..config import describe
+        from .server_probe import history_of
+
+        config = self.load()
+        described = describe(config)["servers"]
+        assert isinstance(described, dict)  # noqa: S101 -- a table
+        known = history_of(config)
+        found = [
+            server_document(name, server) | known[name].document()
+            for name, server in sorted(described.items())
+        ]
+        return found, not config.mcp
+
+    def tools(
+        self, server: str | None, variables: Sequence[str]
+    ) -> Sequence[Mapping[str, JSON]]:
+        from ..app.tool_setup import server_names
+        from .server_probe import tools_of
+
+        config = self.load()
+        names: Collection[str] = server_names(config)
+        if server is None:
+            return tools_of(config, names, variables, required=False)
+        otherwise = f"there is no server {server!r}"
+        check_known(server, names, otherwise, "caxton server list")
+        return tools_of(config, [server], variables)
+
+    def server_tools(
+        self, server: str, variables: Sequence[str]
+    ) -> Sequence[Mapping[str, JSON]]:
+        from .server_probe import check_server, tools_of
+
+        config = self.load()
+        check_server(config, server)
+        return tools_of(config, [server], variables)
+
+    def test_server(
+        self, name: str, variables: Sequence[str], wire_log: str | None
+    ) -> tuple[Mapping[str, Any], Sequence[Mapping[str, JSON]]]:
+        from .server_probe import check_server, tested
+
+        config = self.load()
+        check_server(config, name)
+        config = tapped(config, wire_log)
+        offered, found = wait(tested(config, name, by_hand(config, variables)))
+        names = [offer.tool for offer in offered.offers]
+        tools = [tool_document(offer, offered.accepted) for offer in offered.offers]
+        return server_test_document(name, offered.servers[name], names, found), tools
+
+    # -- the hosts of this log
+
+    def checkpoint(self) -> Mapping[str, JSON]:
+        from ..app.bootstrap import open_signed
+        from ..lib.signing import Keyring
+
+        async def sign() -> Mapping[str, JSON]:
+            state = self.paths().state
+            async with open_signed(self.look(*SIGNED), Keyring(state), state) as store:
+                signed = await store.seal()
+            return checkpoint_document(signed.checkpoint, signed.text())
+
+        return wait(sign())
+
+    def reload(self, only: str | None, reason: str) -> Mapping[str, Answer]:
+        # Load it here first: hosts are not asked to load a broken configuration.
+        return wait(self._ask(self.load(), only, "reload", reason))
+
+    def restart_server(
+        self, name: str, only: str | None, reason: str
+    ) -> Mapping[str, Answer]:
+        from .server_probe import check_server
+
+        config = self.load()
+        check_server(config, name)
+        return wait(self._ask(config, only, "restart", reason, name))
+
+    async def _ask(
+        self,
+        config: Config,
+        only: str | None,
+        kind: str,
+        reason: str,
+        subject: str | None = None,
+    ) -> dict[str, Answer]:
+        """Ask something of the hosts of the log, and return the answer of each."""
+        from ..app.bootstrap import open_store
+        from ..runs.cancellation import ask_hosts, asked_of
+        from ..store.engine import file_of
+
+        reason = Redactor(config.secrets).text(reason)
+        file = file_of(config.store_url)
+        if file is not None and not file.exists():
+            # Do not create a missing database.
+            asked_of((), only)
+            return {}
+        async with open_store(config, write=True, state=self.paths().state) as store:
+            return await ask_hosts(
+                store, kind, local_actor(), reason, subject=subject, only=only
+            )
+
+
+async def _stop(store: SqlStore, run_id: str, reason: str) -> None:
+    """End a run, or wait until its host did so."""
+    actor, asked = local_actor(), None
+    while True:
+        if await store.leases.owner(run_id) is None:
+            if await _stopped_here(store, run_id, actor, reason, asked=bool(asked)):
+                break
+        elif asked is None:
+            asked = await store.requests.ask_run(run_id, "cancel", actor, reason)
+        elif (outcome := await store.requests.outcome(asked)) and outcome.startswith(
+            "refused"
+        ):
+            raise CaxtonError(
+                f"the host of run {run_id} {outcome}",
+                fix="stop that host, and repeat the command",
+            )
+        await asyncio.sleep(_PAUSE)
+    if asked is not None:
+        await store.requests.answer(asked, "ended")
+
+
+async def _stopped_here(
+    store: SqlStore, run_id: str, actor: dict[str, JSON], reason: str, *, asked: bool
+) -> bool:
+    """Return whether the run has ended: by this, or because its host was asked."""
+    from ..runs.cancellation import cancel_idle
+
+    try:
+        await cancel_idle(store, run_id, actor, reason)
+    except BusyError:
+        return False  # Another host has resumed it.
+    except UsageError:
+        if not asked:
+            raise
+    return True
+
+
+def _astray(config: Config, told: Mapping[str, Any]) -> str | None:
+    """Return why no grant helps a recorded call, if that is known."""
+    from ..app.tool_setup import server_names
+    from .server_probe import known
+
+    target = told["server"], told["tool"]
+    meant = meant_tool(told["name"], server_names(config))
+    return astray(
+        told["name"], target if all(target) else meant, known(config, start=False)
+    )
+
+
+def _lost(server: str, tool: str, offered: Known) -> str | None:
+    """Return why no grant helps a call, if that is known."""
+    if server in offered:
+        return astray(f"{server}/{tool}", (server, tool), offered)
+    meant = nearest(server, [*offered])
+    hint = f"did you mean {meant}/{tool}?" if meant else "caxton server list shows all"
+    return f"there is no server {server}; {hint}"
+
+
+def _loosened(schema: JSON) -> dict[str, JSON]:
+    """Return the parts of a schema that parse words; rules check the rest."""
+    known = schema if isinstance(schema, dict) else {}
+    strict = ("required", "additionalProperties")
+    return {key: value for key, value in known.items() if key not in strict}

@@ -1,0 +1,397 @@
+"""
+Copies of a log: the whole database, runs that move to bundles, and a cut run.
+
+A backup is taken inside one read transaction: without it, SQLite begins anew each time
+that another process writes, and may never come to an end.
+
+An archive writes each run to a bundle, and erases its payloads only when that is on the
+disk; the erasure records the bundle's name and digest. Envelopes and hashes stay: the
+log verifies as before, and the bundle against it.
+
+A cut run is as a crash would have left it, in a database of its own. Its rows are
+copied as they are, hashes and all, so the chain of the copy verifies; they are numbered
+anew, since nothing is missing in a log of its own. The source is never changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import shlex
+import sqlite3
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.exc import DBAPIError
+
+from ..core.calls import JSON
+from ..core.log.events import Recorded, RunStarted, ToolCompleted
+from ..core.log.runs import ENDS, GOING_ON
+from ..core.names import RUN, run_of, stream_of
+from ..errors import StoreError, UsageError
+from ..runs.recording import Recording
+from .database import Query, rows
+from .diagnosis import explain, unreadable
+from .drafts import lineage, parent_in
+from .engine import open_engine
+from .file_guard import on_disk
+from .migrate import prepare
+from .reader import Reader
+from .schema import blobs, events, payloads, runs
+
+_PAGES = 2000
+
+
+def backup(engine: sa.Engine, to: Path, progress: Callable[[int, int], None]) -> int:
+    """
+    Copy an SQLite database into the new file *to*, and return its size.
+
+    The file is complete or absent, and only its owner may read it.
+
+    Args:
+        engine: Of the database.
+
+        to: The new file.
+
+        progress: Called with the pages that are done, and with all.
+
+    Raises:
+        UsageError: The file exists.
+
+        StoreError: The database cannot be read, or the copy not be written.
+    """
+    if to.exists():
+        raise _taken(to)
+    draft = to.with_name(f".{to.name}.{os.getpid()}.partial")
+    try:
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        with engine.connect() as connection:
+            source = connection.connection.driver_connection
+            assert isinstance(source, sqlite3.Connection)  # noqa: S101 -- see above
+            _copy(source, draft, progress)
+        _named(draft, to)
+        on_disk(to)
+    except FileExistsError:
+        raise _taken(to) from None
+    except sqlite3.Error as exc:
+        text, fix = explain(exc, to, "see `caxton db status`")
+        raise StoreError(f"the copy {to} cannot be made: {text}", fix=fix) from None
+    finally:
+        draft.unlink(missing_ok=True)
+    return to.stat().st_size
+
+
+def _named(draft: Path, to: Path) -> None:
+    try:
+        # Unlike a rename, it never replaces a file that was made meanwhile.
+        os.link(draft, to)
+    except FileExistsError:
+        raise
+    except OSError:  # A file system without links.
+        draft.rename(to)
+
+
+def _copy(
+    source: sqlite3.Connection, draft: Path, progress: Callable[[int, int], None]
+) -> None:
+    with contextlib.closing(sqlite3.connect(draft, isolation_level=None)) as target:
+        source.execute("BEGIN")
+        try:
+            source.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            source.backup(
+                target,
+                pages=_PAGES,
+                progress=lambda _, left, total: progress(total - left, total),
+                sleep=0,
+            )
+        finally:
+            source.execute("ROLLBACK")
+        # One file, that opens on a read-only disk too.
+        target.execute("PRAGMA journal_mode = DELETE")
+
+
+def _taken(to: Path) -> UsageError:
+    return UsageError(f"there is a file {to} already", fix="name a new one")
+
+
+def dump_command(url: str, to: Path) -> str:
+    """
+    Return the command of PostgreSQL that makes a copy, without a password.
+
+    >>> dump_command("postgresql+psycopg://me:x@db:5433/log", Path("a.dump"))
+    'pg_dump --format=custom --host=db --port=5433 --username=me --file=a.dump log'
+    """
+    parsed = sa.make_url(url)
+    options = {
+        "format": "custom",
+        "host": parsed.host or parsed.query.get("host"),
+        "port": parsed.port or parsed.query.get("port"),
+        "username": parsed.username,
+        "file": str(to),
+    }
+    words = [f"--{name}={value}" for name, value in options.items() if value]
+    return shlex.join(["pg_dump", *words, parsed.database or ""])
+
+
+#: Writes the bundle of a run into a file that does not exist yet.
+BundleWriter: TypeAlias = Callable[[str, Path], Awaitable[None]]
+
+
+class Eraser(Protocol):
+    """Erases a run."""
+
+    async def __call__(self, run_id: str, *, bundle: dict[str, JSON]) -> object:
+        """Erase it, and note the bundle that has it now: ``{name, sha256}``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Old:
+    """
+    A run that ended before a given time, and still has its payloads.
+
+    Attributes:
+        ended_at: Microseconds since 1970, UTC.
+
+        bytes: Of its payloads.
+    """
+
+    run_id: str
+    agent: str
+    state: str
+    ended_at: int
+    events: int
+    bytes: int
+
+
+async def old_runs(engine: sa.Engine, before: int) -> list[Old]:
+    """
+    Return the runs that ended before a given time, oldest first.
+
+    A fork comes before its parent, and the ancestors of a run that stays are not
+    returned: a bundle has all events that its run begins with.
+
+    Raises:
+        StoreError: The database cannot be read.
+    """
+    return await asyncio.to_thread(_old_runs, engine, before)
+
+
+def _old_runs(engine: sa.Engine, before: int) -> list[Old]:
+    size = sa.func.coalesce(sa.func.sum(sa.func.length(payloads.c.payload)), 0)
+    named = (runs.c.run_id, runs.c.agent, runs.c.state, runs.c.ended_at)
+    query = (
+        sa.select(*named, sa.func.count(), sa.cast(size, sa.BigInteger))
+        .join_from(runs, events, events.c.stream == sa.literal(RUN) + runs.c.run_id)
+        .join(payloads, payloads.c.position == events.c.position)
+        .where(runs.c.ended_at < before)
+        .group_by(*named)
+        .order_by(runs.c.ended_at, runs.c.run_id)
+    )
+    try:
+        with engine.connect() as connection:
+            found = {
+                run_id: Old(
+                    run_id=run_id,
+                    agent=agent,
+                    state=state,
+                    ended_at=ended_at,
+                    events=count,
+                    bytes=size_of,
+                )
+                for run_id, agent, state, ended_at, count, size_of in (
+                    connection.execute(query)
+                )
+            }
+            order = _forks_first([*found], _parents(connection)) if found else ()
+            return [found[run_id] for run_id in order]
+    except DBAPIError as exc:
+        raise unreadable(exc) from None
+
+
+def _parents(connection: sa.Connection) -> dict[str, str | None]:
+    """Return the parent of each run that is not erased."""
+    query = (
+        sa.select(
+            events.c.stream, events.c.type, events.c.schema_version, payloads.c.payload
+        )
+        .join_from(events, payloads)
+        .where(events.c.seq == 1, events.c.stream.startswith(RUN))
+    )
+    found: dict[str, Any] = {}
+    for stream, *started in rows(connection, query):
+        found[run_of(stream)] = parent_in(*started)
+    return found
+
+
+def _forks_first(
+    run_ids: Sequence[str], known: Mapping[str, str | None]
+) -> Sequence[str]:
+    """
+    Return the runs that no other run needs, forks before their parents.
+
+    Args:
+        run_ids: The candidates, in the order to keep otherwise.
+
+        known: The parent of each run that is not erased.
+    """
+    leaving = set(run_ids)
+    needed: set[str] = set()
+    forks: dict[str, list[str]] = {}
+    for run_id in known:
+        ancestors = lineage(run_id, known.get)
+        if run_id not in leaving:
+            needed.update(ancestors)
+        for one in ancestors:
+            forks.setdefault(one, []).append(run_id)
+    order: dict[str, None] = {}
+    for run_id in run_ids:
+        if run_id not in needed:
+            # A fork of a fork has the longer lineage.
+            own = [one for one in forks.get(run_id, ()) if one in leaving]
+            own.sort(key=lambda one: -len(lineage(one, known.get)))
+            order |= dict.fromkeys([*own, run_id])
+    return list(order)
+
+
+async def archive(
+    chosen: Sequence[Old], folder: Path, *, write: BundleWriter, erase: Eraser
+) -> AsyncGenerator[tuple[Old, Path]]:
+    """
+    Move runs into bundles, one after the other, and yield each one that was moved.
+
+    A crash leaves at most one bundle of a run that is not erased. The next archive
+    writes that bundle again.
+
+    Args:
+        chosen: From `old_runs`.
+
+        folder: For the bundles, each named by its run; created if it does not exist.
+
+        write: Writes a bundle.
+
+        erase: Erases a run.
+    """
+    await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
+    for run in chosen:
+        bundle = folder / f"{run.run_id}.caxton"
+        draft = folder / f".{bundle.name}.{os.getpid()}.partial"
+        try:
+            await write(run.run_id, draft)
+            digest = await asyncio.to_thread(_settled, draft, bundle)
+        finally:
+            await asyncio.to_thread(draft.unlink, missing_ok=True)
+        await erase(run.run_id, bundle={"name": bundle.name, "sha256": digest})
+        yield run, bundle
+
+
+def _settled(draft: Path, bundle: Path) -> str:
+    """Rename *draft* to *bundle*, durably, and return its digest."""
+    with draft.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    draft.replace(bundle)
+    on_disk(bundle)
+    return digest
+
+
+_BATCH = 500
+_Part: TypeAlias = tuple[RunStarted, Sequence[Recorded]]
+_NOWHERE: Mapping[int, int] = {}
+
+
+async def copy_cut(source: Reader, left: Recording, target: Path) -> None:
+    """
+    Copy the events *left* of a run into the new database *target*.
+
+    The run is then in the state after its last event, and no host drives it. Its
+    ancestors are copied whole.
+
+    Args:
+        source: The log of the run.
+
+        left: Its first events.
+
+        target: A file that does not exist yet.
+
+    Raises:
+        StoreError: It cannot be read, or not be written.
+    """
+    # Parents first, as in the log.
+    parts: list[_Part] = [
+        (one.started, await source.read(stream_of(one.run_id))) for one in left.lineage
+    ]
+    parts.append((left.started, left.own))
+    await asyncio.to_thread(_copy_all, source.engine, parts, f"sqlite:///{target}")
+
+
+def _copy_all(source: sa.Engine, parts: Sequence[_Part], url: str) -> None:
+    engine = open_engine(url, write=True)
+    try:
+        prepare(engine)
+        with source.connect() as old, engine.connect() as new:
+            new.exec_driver_sql("BEGIN IMMEDIATE")
+            copied = 0
+            for part in parts:
+                copied += _copy_run(old, new, part, copied)
+            new.exec_driver_sql("COMMIT")
+    except DBAPIError as exc:
+        raise unreadable(exc) from None
+    finally:
+        engine.dispose()
+
+
+def _copy_run(old: sa.Connection, new: sa.Connection, part: _Part, behind: int) -> int:
+    """Copy a run after so many events, and return how many it has."""
+    started, history = part
+    stream, last = history[0].stream, history[-1].seq
+    here = sa.and_(events.c.stream == stream, events.c.seq <= last)
+    found = old.scalars(sa.select(events.c.position).where(here).order_by(events.c.seq))
+    places = {place: number for number, place in enumerate(found, behind + 1)}
+    _add(old, new, events, sa.select(events).where(here), places)
+    _add(old, new, payloads, sa.select(payloads).join(events).where(here), places)
+    for digest in sorted(_digests(started, history)):
+        _add(old, new, blobs, sa.select(blobs).where(blobs.c.sha256 == digest))
+    run_id = run_of(stream)
+    row = old.execute(sa.select(runs).where(runs.c.run_id == run_id)).mappings().one()
+    latest = next(one for one in reversed(history) if one.type in ENDS)
+    state = ENDS[latest.type]
+    ended = None if state in GOING_ON else latest.recorded_at
+    now = {"state": state, "ended_at": ended, "owner": None}
+    new.execute(sa.insert(runs), [{**row, **now}])
+    return len(places)
+
+
+def _add(
+    old: sa.Connection,
+    new: sa.Connection,
+    table: sa.Table,
+    query: Query,
+    places: Mapping[int, int] = _NOWHERE,
+) -> None:
+    # Two runs may have a module in common.
+    insert = sqlite.insert(table).on_conflict_do_nothing()
+    for some in old.execute(query).mappings().partitions(_BATCH):
+        new.execute(insert, [_placed(row, places) for row in some])
+
+
+def _placed(row: sa.RowMapping, places: Mapping[int, int]) -> dict[str, object]:
+    at = {"position": places[row["position"]]} if places else {}
+    return {**row, **at}
+
+
+def _digests(started: RunStarted, history: Sequence[Recorded]) -> set[str]:
+    """Return the digests of all blobs that an execution of the run may need."""
+    named: list[tuple[JSON, str]] = [
+        (entry, "definition_sha256") for entry in started.catalogue.values()
+    ]
+    for one in history:
+        if isinstance(one.event, ToolCompleted):
+            named += [(part, "sha256") for part in one.event.blobs]
+    found = {str(entry.get(key)) for entry, key in named if isinstance(entry, dict)}
+    return {started.module_sha256, *found}

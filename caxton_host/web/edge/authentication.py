@@ -1,0 +1,562 @@
+"""Authentication: bearer tokens of this host, or of an authorization server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+from urllib.parse import urlsplit
+
+import jwt
+from starlette.types import Message, Send
+
+from ...config import OAuth, Serve
+from ...core.calls import JSON
+from ...core.grants.principals import (
+    PREFIX,
+    SCOPES,
+    SIGNATURES,
+    Principal,
+    Token,
+    is_agent_pattern,
+)
+from ...core.names import is_server_name
+from ...core.text.urls import in_the_clear, is_loopback, origin
+from ...errors import BadBytes, StoreError, ToolError, UsageError
+from ...lib.codec import load_json
+from ...lib.http import Client
+from ...lib.machine import local_actor
+from ...ports import Clock, Tokens
+
+#: Scopes of an authorization server that are ours begin so, or are just their names.
+SCOPE_PREFIX = "caxton:"
+_REALM = "caxton"
+_WELL_KNOWN = "/.well-known/oauth-protected-resource"
+#: Bytes of a token. Nothing of a longer one is looked at.
+_LONGEST = 16 * 1024
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+
+
+class Unauthenticated(Exception):  # noqa: N818 -- a verdict, not a fault
+    """
+    The caller is not authenticated.
+
+    Attributes:
+        challenge: The value of ``WWW-Authenticate``, in an answer of 401.
+    """
+
+    def __init__(self, challenge: str, problem: str) -> None:
+        super().__init__(problem)
+        self.challenge = challenge
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """
+    The challenge sent to an unauthenticated caller (RFC 6750).
+
+    Attributes:
+        oauth: Whose access tokens are taken, or ``None``.
+    """
+
+    oauth: OAuth | None = None
+
+    def refusal(self, problem: str = "") -> Unauthenticated:
+        """Return the refusal of a token, or of a missing one."""
+        said = {"realm": _REALM}
+        if problem:
+            said |= {"error": "invalid_token", "error_description": problem}
+        if self.oauth and (address := _address(self.oauth)):
+            said |= {"resource_metadata": address}
+        text = ", ".join(f'{key}="{value}"' for key, value in said.items())
+        return Unauthenticated(f"Bearer {text}", problem or "a token is required")
+
+    def token(self, authorization: str | None) -> str:
+        """
+        Return the token of a header.
+
+        Raises:
+            Unauthenticated: It is missing or malformed.
+        """
+        if authorization is None:
+            raise self.refusal()
+        scheme, _, token = authorization[: _LONGEST + 8].partition(" ")
+        if scheme.lower() != "bearer":
+            raise self.refusal("send Authorization: Bearer TOKEN")
+        if len(token) > _LONGEST:
+            raise self.refusal("the token is too long")
+        if not _TOKEN.fullmatch(token):
+            raise self.refusal("not a token")
+        return token
+
+
+def metadata(oauth: OAuth | None) -> Mapping[str, JSON] | None:
+    """
+    Return the protected resource metadata (RFC 9728), or ``None``.
+
+    >>> found = metadata(OAuth(issuer="https://id.test", audience="https://a.test/mcp"))
+    >>> found["resource"], found["authorization_servers"]
+    ('https://a.test/mcp', ['https://id.test'])
+    """
+    if oauth is None or _address(oauth) is None:
+        return None
+    return {
+        "resource": oauth.audience,
+        "authorization_servers": [oauth.issuer],
+        "scopes_supported": [f"{SCOPE_PREFIX}{scope}" for scope in SCOPES],
+        "bearer_methods_supported": ["header"],
+        "resource_name": "Caxton Host",
+    }
+
+
+def documented(oauth: OAuth, *paths: str) -> list[str]:
+    """
+    Return the paths of that document: of each of *paths*, and of the audience.
+
+    >>> oauth = OAuth(issuer="https://id.test", audience="https://a.test/agents")
+    >>> [path.removeprefix(_WELL_KNOWN) for path in documented(oauth, "/mcp")]
+    ['', '/agents', '/mcp']
+    """
+    told = urlsplit(oauth.audience).path.rstrip("/")
+    # Braces would be a pattern.
+    return [
+        f"{_WELL_KNOWN}{path}"
+        for path in sorted({"", told, *paths})
+        if not {*"{}"} & {*path}
+    ]
+
+
+def _address(oauth: OAuth) -> str | None:
+    """Return the URL of that document, if the audience is a URL."""
+    there = urlsplit(oauth.audience)
+    if there.scheme not in {"https", "http"}:
+        return None
+    path = there.path.rstrip("/")
+    return f"{there.scheme}://{there.netloc}{_WELL_KNOWN}{path}"
+
+
+logger = logging.getLogger("caxton_host")
+
+#: Seconds: until they are asked for again, until they are good no more without an
+#: answer, and between two questions.
+_FRESH, _STALE, _PAUSE = 600.0, 3600.0, 10.0
+_TIMEOUT = 5.0
+_SIZE = 256 * 1024
+_OK = 200
+_CONFIGURATION = "/.well-known/openid-configuration"
+_SERVER = "/.well-known/oauth-authorization-server"
+
+
+@dataclass(slots=True)
+class Keys:
+    """
+    The signing keys of an authorization server, fetched on demand.
+
+    Attributes:
+        oauth: Says where they are.
+    """
+
+    oauth: OAuth
+    clock: Clock
+    client: Client
+    _known: list[dict[str, JSON]] = field(
+        default_factory=list[dict[str, JSON]], init=False, repr=False
+    )
+    _got_at: float = field(default=-math.inf, init=False)
+    _asked_at: float = field(default=-math.inf, init=False)
+    _asking: asyncio.Task[None] | None = field(default=None, init=False)
+
+    async def find(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
+        """
+        Return the key that signed a token, or ``None``.
+
+        Args:
+            kid: What the token calls it; ``None``: the only one of its kind.
+
+            algorithm: Of the signature.
+        """
+        if self._found(kid, algorithm) is None or self._age() >= _FRESH:
+            await self._ask()
+        found = self._found(kid, algorithm)
+        if found is None or self._age() >= _STALE:
+            return None
+        try:
+            return jwt.PyJWK(found, algorithm)
+        except (jwt.PyJWTError, ValueError, TypeError):
+            return None
+
+    def _age(self) -> float:
+        return self.clock.monotonic() - self._got_at
+
+    def _found(self, kid: str | None, algorithm: str) -> dict[str, JSON] | None:
+        fit = [
+            key
+            for key in self._known
+            if _fits(key, algorithm) and kid in (None, key.get("kid"))
+        ]
+        return fit[0] if len(fit) == 1 else None
+
+    async def _ask(self) -> None:
+        now = self.clock.monotonic()
+        if self._asking is None and now - self._asked_at >= _PAUSE:
+            self._asked_at = now
+            self._asking = asyncio.create_task(self._get())
+        if self._asking is not None:
+            await asyncio.shield(self._asking)
+
+    async def _get(self) -> None:
+        try:
+            document = await self._document(self.oauth.jwks or await self._place())
+            self._known = _listed(document)
+            self._got_at = self.clock.monotonic()
+        except (ToolError, BadBytes) as exc:
+            logger.warning("no keys from %s: %s", self.oauth.issuer, exc)
+        finally:
+            self._asking = None
+
+    async def _place(self) -> str:
+        """Return the URL of the keys from the issuer's metadata."""
+        issuer = self.oauth.issuer
+        there = urlsplit(issuer)
+        path = there.path.rstrip("/")
+        try:
+            found = await self._document(issuer.rstrip("/") + _CONFIGURATION)
+        except (ToolError, BadBytes):
+            where = f"{there.scheme}://{there.netloc}{_SERVER}{path}"
+            found = await self._document(where)
+        place = found.get("jwks_uri")
+        if found.get("issuer") != issuer or not isinstance(place, str):
+            raise BadBytes("its metadata are those of another, or name no keys")
+        if in_the_clear(place):
+            raise BadBytes("its keys could be changed on the way")
+        return place
+
+    async def _document(self, url: str) -> dict[str, JSON]:
+        said = {self.oauth.jwks, self.oauth.issuer}
+        answer = await self.client.request(
+            "GET",
+            url,
+            timeout=_TIMEOUT,
+            max_bytes=_SIZE,
+            headers={"accept": "application/json"},
+            # An operator may well have an authorization server of their own.
+            allow_private=origin(url) in {origin(one) for one in said if one},
+        )
+        if answer.status != _OK:
+            raise BadBytes(f"the answer is {answer.status}")
+        found = load_json(answer.body, limit=_SIZE)
+        if not isinstance(found, dict):
+            raise BadBytes("the answer is no JSON object")
+        return found
+
+
+def _listed(document: dict[str, JSON]) -> list[dict[str, JSON]]:
+    keys = document.get("keys")
+    if not isinstance(keys, list):
+        raise BadBytes("the answer is no list of keys")
+    return [key for key in keys if isinstance(key, dict)]
+
+
+def _fits(key: dict[str, JSON], algorithm: str) -> bool:
+    """Return whether a key can verify such signatures."""
+    kind, curve = SIGNATURES[algorithm]
+    uses = key.get("key_ops", ["verify"])
+    return (
+        key.get("kty") == kind
+        and curve in (None, key.get("crv"))
+        and key.get("use", "sig") == "sig"
+        and key.get("alg", algorithm) == algorithm
+        and (isinstance(uses, list) and "verify" in uses)
+        and "d" not in key
+    )
+
+
+#: Seconds by which clocks may differ.
+_LEEWAY = 30
+_LONGEST_NAME = 255
+_MOST = 100
+#: What is signed may be many things: a logout, an event, a proof.
+_KINDS = {"jwt", "at+jwt", "application/at+jwt"}
+_REQUIRED = ("exp", "iss", "aud", "sub")
+
+
+@dataclass(slots=True)
+class OAuthIdentity:
+    """Authenticates access tokens (RFC 9068) of an authorization server."""
+
+    oauth: OAuth
+    clock: Clock
+    client: Client
+    challenge: Challenge
+    _keys: Keys = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._keys = Keys(self.oauth, self.clock, self.client)
+
+    async def principal(self, authorization: str | None) -> Principal:
+        """
+        Return the principal of a request.
+
+        Raises:
+            Unauthenticated: The caller is not authenticated.
+        """
+        token = self.challenge.token(authorization)
+        try:
+            head = jwt.get_unverified_header(token)
+        except jwt.PyJWTError:
+            raise self.challenge.refusal("not a token of this host") from None
+        if str(head.get("typ", "jwt")).lower() not in _KINDS:
+            raise self.challenge.refusal("it is no access token")
+        algorithm = head.get("alg")
+        if algorithm not in self.oauth.algorithms:
+            raise self.challenge.refusal("its kind of signature is not taken")
+        key = await self._keys.find(head.get("kid"), algorithm)
+        if key is None:
+            raise self.challenge.refusal("its key is not known")
+        claims = self._claims(token, key, algorithm)
+        if "cnf" in claims:
+            raise self.challenge.refusal("it is bound to a key, and nothing shows that")
+        if problem := self._untimely(claims):
+            raise self.challenge.refusal(problem)
+        if (found := _principal(claims)) is None:
+            raise self.challenge.refusal("what it says of its owner cannot be")
+        return found
+
+    def _claims(self, token: str, key: jwt.PyJWK, algorithm: str) -> dict[str, Any]:
+        try:
+            return jwt.decode(
+                token,
+                key,
+                algorithms=[algorithm],
+                audience=self.oauth.audience,
+                issuer=self.oauth.issuer,
+                options={
+                    "require": [*_REQUIRED],
+                    "enforce_minimum_key_length": True,
+                    # By the clock of the host.
+                    "verify_exp": False,
+                    "verify_nbf": False,
+                    "verify_iat": False,
+                },
+            )
+        except jwt.InvalidAudienceError:
+            raise self.challenge.refusal("it is for another service") from None
+        except jwt.InvalidIssuerError:
+            raise self.challenge.refusal("its issuer is another") from None
+        except (jwt.PyJWTError, ValueError, TypeError):
+            raise self.challenge.refusal("it is not valid") from None
+
+    def _untimely(self, claims: Mapping[str, Any]) -> str | None:
+        now = self.clock.now() / 1e6
+        for claim in ("exp", "nbf", "iat"):
+            said = claims.get(claim, now)
+            if isinstance(said, bool) or not isinstance(said, (int, float)):
+                return "it is not valid"
+            if claim == "exp" and not said > now - _LEEWAY:
+                return "the token has expired"
+            if claim != "exp" and not said <= now + _LEEWAY:
+                return "it is not valid yet"
+        return None
+
+
+def _principal(claims: Mapping[str, Any]) -> Principal | None:
+    """Return the principal of the claims, or ``None`` if they are invalid."""
+    subject = claims["sub"]
+    agents = _words(claims.get("agents", ["*"]))
+    if not subject or len(subject) > _LONGEST_NAME or not subject.isprintable():
+        return None
+    if len(agents) > _MOST or not all(map(is_agent_pattern, agents)):
+        return None
+    said = {
+        one.removeprefix(SCOPE_PREFIX)
+        for one in _words(claims.get("scope", claims.get("scp", [])))
+    }
+    roles = filter(is_server_name, _words(claims.get("roles", [])))
+    return Principal(
+        kind="oauth",
+        id=subject,
+        scopes=frozenset(scope for scope in SCOPES if scope in said),
+        agents=agents,
+        roles=tuple(roles)[:_MOST],
+    )
+
+
+def _words(value: object) -> tuple[str, ...]:
+    """Return the words of a claim; other types are ignored."""
+    if isinstance(value, str):
+        return tuple(value.split())
+    if not isinstance(value, list):
+        return ()
+    return tuple(str(one) for one in cast("list[object]", value))
+
+
+class Identity(Protocol):
+    """Authenticates callers."""
+
+    async def principal(self, authorization: str | None) -> Principal:
+        """
+        Return the principal of a request.
+
+        Args:
+            authorization: The value of the header, or ``None``.
+
+        Raises:
+            Unauthenticated: The caller is not authenticated.
+
+            StoreError: It cannot be looked up now.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIdentity:
+    """Authenticates tokens of this host."""
+
+    tokens: Tokens
+    clock: Clock
+    challenge: Challenge = field(default_factory=Challenge)
+
+    async def principal(self, authorization: str | None) -> Principal:
+        """See `Identity`."""
+        token = Token.parse(self.challenge.token(authorization))
+        if token is None:
+            raise self.challenge.refusal("not a token of this host")
+        row = await self.tokens.find(token.id)
+        if not token.fits(row.digest if row else None) or row is None:
+            raise self.challenge.refusal("the token is unknown")
+        if row.revoked_at is not None:
+            raise self.challenge.refusal("the token is revoked")
+        if row.expires_at is not None and row.expires_at <= self.clock.now():
+            raise self.challenge.refusal("the token has expired")
+        return Principal(
+            kind="token",
+            id=row.id,
+            scopes=frozenset(row.scopes),
+            agents=row.agents,
+            roles=row.roles,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Either:
+    """Authenticates tokens of this host, or of an authorization server."""
+
+    own: TokenIdentity
+    oauth: OAuthIdentity
+
+    async def principal(self, authorization: str | None) -> Principal:
+        token = self.own.challenge.token(authorization)
+        one: Identity = self.own if token.startswith(PREFIX) else self.oauth
+        return await one.principal(authorization)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalIdentity:
+    """
+    Treats unauthenticated callers as the local user, who may do everything.
+
+    Attributes:
+        other: Authenticates callers with a token.
+    """
+
+    other: Identity
+
+    async def principal(self, authorization: str | None) -> Principal:
+        """See `Identity`."""
+        if authorization is not None:
+            return await self.other.principal(authorization)
+        return Principal(
+            kind="local",
+            id=str(local_actor()["id"]),
+            authenticated=False,
+            scopes=frozenset({"admin"}),
+        )
+
+
+def identity_of(
+    serve: Serve, tokens: Tokens, clock: Clock, client: Client | None = None
+) -> Identity:
+    """
+    Return the configured authentication.
+
+    Args:
+        serve: How the host is served.
+
+        tokens: Those of this host.
+
+        clock: Says what has expired.
+
+        client: Gets the keys of an authorization server; close it at the end.
+
+    Raises:
+        UsageError: Everybody would be let in, from other machines too.
+    """
+    challenge = Challenge(serve.oauth)
+    own = TokenIdentity(tokens, clock, challenge)
+    identity: Identity = own
+    if serve.oauth:
+        oauth = OAuthIdentity(serve.oauth, clock, client or Client(), challenge)
+        identity = _Either(own, oauth)
+    if not serve.allow_unauthenticated:
+        return identity
+    if not is_loopback(serve.host):
+        raise UsageError(
+            f"{serve.host} can be reached from other machines, so callers need tokens",
+            fix='leave --allow-unauthenticated out, or listen on "127.0.0.1"',
+        )
+    return LocalIdentity(identity)
+
+
+#: Seconds between two checks of the caller during an answer.
+_CHECK_EVERY = 5.0
+
+
+@dataclass(slots=True)
+class ReauthenticatedSend:
+    """
+    Sends a long answer, and ends it once the caller's token is no longer valid.
+
+    Attributes:
+        send: Sends it.
+
+        still: Authenticates again; raises if the token is no longer valid.
+
+        now: Returns seconds of a clock that never goes back.
+
+        refused: Why there is no answer at all, for what was waited for too long.
+    """
+
+    send: Send
+    still: Callable[[], Awaitable[object]]
+    now: Callable[[], float]
+    refused: Exception | None = field(default=None, init=False)
+    _known_at: float = field(init=False)
+    _is_over: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._known_at = self.now()
+
+    async def __call__(self, message: Message) -> None:
+        """Send a message, or end the answer; ignore later messages."""
+        if self._is_over:
+            return
+        begins = message["type"] == "http.response.start"
+        if begins or message.get("more_body") or message.get("body"):
+            try:
+                await self._look()
+            except (Unauthenticated, StoreError) as exc:
+                self._is_over = True
+                if begins:
+                    self.refused = exc
+                    return
+                message = {"type": "http.response.body", "body": b""}
+        await self.send(message)
+
+    async def _look(self) -> None:
+        if self.now() - self._known_at >= _CHECK_EVERY:
+            self._known_at = self.now()
+            await self.still()

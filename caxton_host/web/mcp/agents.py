@@ -1,0 +1,384 @@
+"""Agents as MCP tools and resources. A cursor is the last name of a page."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, unquote
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+
+from ...core.calls import JSON
+from ...core.grants.principals import Principal
+from ...core.log.events import (
+    Event,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    event_document,
+)
+from ...core.names import stream_of
+from ...errors import NotFoundError, UsageError
+from ...lib.json_schema import input_check
+from ...runs.modules import Card
+from ...runs.recording import summary_of
+from ...service.run_service import Service
+
+#: How long a client may take a list for true, in milliseconds.
+TTL = 60_000
+
+_SIZE = 100
+
+
+def page(
+    names: Iterable[str], params: types.PaginatedRequestParams | None
+) -> tuple[list[str], str | None]:
+    """
+    Return the names of a page, and the cursor of the next.
+
+    Args:
+        names: All of them, in order.
+
+        params: Of the request.
+
+    Raises:
+        MCPError: The cursor is invalid.
+    """
+    after = ""
+    if params is not None and params.cursor is not None:
+        with contextlib.suppress(ValueError):
+            after = base64.urlsafe_b64decode(params.cursor).decode()
+        if params.cursor != _cursor(after):
+            raise MCPError(types.INVALID_PARAMS, "no such cursor")
+    left = [name for name in names if name > after]
+    found = left[:_SIZE]
+    return found, _cursor(found[-1]) if len(left) > _SIZE else None
+
+
+def _cursor(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode()
+
+
+#: In ``_meta`` of a result: the run, and its state. In ``_meta`` of a call:
+#: the run to continue; a key by which a second call is the same run.
+RUN_ID = "io.caxton/run-id"
+STATE = "io.caxton/state"
+IDEMPOTENCY_KEY = "io.caxton/idempotency-key"
+
+_INPUT, _RESULT = "input", "result"
+_ANYTHING: Mapping[str, JSON] = {"type": "object"}
+
+#: How runs fail whose message is for who asked; those of others are the operator's.
+_TOLD = frozenset({"agent_error", "limit"})
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTool:
+    """An agent as an MCP tool."""
+
+    card: Card
+
+    @property
+    def name(self) -> str:
+        """Its name as a tool."""
+        return self.card.tool or self.card.name
+
+    def listed(self) -> types.Tool:
+        """Return its entry in a list of tools."""
+        return types.Tool(
+            name=self.name,
+            title=None if self.card.name == self.name else self.card.name,
+            description=self.card.description or None,
+            input_schema=self.input_schema,
+            output_schema=self.output_schema,
+        )
+
+    @property
+    def input_schema(self) -> dict[str, JSON]:
+        """JSON Schema of its arguments: of an object, always."""
+        return _of_object(self.card.input_schema or _ANYTHING, _INPUT)
+
+    @property
+    def output_schema(self) -> dict[str, JSON] | None:
+        """JSON Schema of its structured result, or ``None``."""
+        schema = self.card.output_schema
+        return None if schema is None else _of_object(schema, _RESULT)
+
+    def input(self, arguments: Mapping[str, JSON]) -> JSON:
+        """Return the agent's input for *arguments*."""
+        if _takes_object(self.card.input_schema or _ANYTHING):
+            return {**arguments}
+        return arguments.get(_INPUT)
+
+    def mismatch(self, arguments: Mapping[str, JSON]) -> str:
+        """Return where *arguments* do not match the schema, or ``""``."""
+        return str(input_check(self.input_schema)({**arguments}) or "")
+
+    def structured(self, output: JSON) -> dict[str, JSON] | None:
+        """Return the structured result of an output, if it has one."""
+        schema = self.card.output_schema
+        if schema is not None and not _takes_object(schema):
+            return {_RESULT: output}
+        return output if isinstance(output, dict) else None
+
+    def broken(self, output: JSON) -> str:
+        """Return where an output does not match the output schema, or ``""``."""
+        schema = self.output_schema
+        if schema is None:
+            return ""
+        return str(input_check(schema)(self.structured(output)) or "")
+
+
+def ended(tool: AgentTool, run_id: str, end: Event | None) -> types.CallToolResult:
+    """Return the result of a call for the end of its run."""
+    match end:
+        case RunCompleted(output=output):
+            if wrong := tool.broken(output):
+                said = (
+                    f"{_text(output)}\n\n"
+                    f"This does not match the output schema of the tool: {wrong}"
+                )
+                return told(run_id, "completed", said, error=True)
+            return types.CallToolResult(
+                content=[types.TextContent(text=_text(output))],
+                structured_content=tool.structured(output),
+                _meta=_meta(run_id, "completed"),
+            )
+        case RunFailed(kind=kind, message=message):
+            why = f"{kind}: {message}" if kind in _TOLD else kind
+            said = f"The run failed ({why}). Its id is {run_id}."
+            return told(run_id, "failed", said, error=True)
+        case RunCancelled():
+            said = f"The run was cancelled. Its id is {run_id}."
+            return told(run_id, "cancelled", said, error=True)
+        case _:
+            said = f"The result of run {run_id} is no longer kept."
+            return told(run_id, "erased", said, error=True)
+
+
+def told(
+    run_id: str, state: str, said: str, *, error: bool = False
+) -> types.CallToolResult:
+    """Return a result with a text about a run."""
+    return types.CallToolResult(
+        content=[types.TextContent(text=said)],
+        is_error=error,
+        _meta=_meta(run_id, state),
+    )
+
+
+def refused(said: str) -> types.CallToolResult:
+    """Return an error result: the run was not started."""
+    return types.CallToolResult(content=[types.TextContent(text=said)], is_error=True)
+
+
+def _meta(run_id: str, state: str) -> dict[str, JSON]:
+    return {RUN_ID: run_id, STATE: state}
+
+
+def _text(output: JSON) -> str:
+    return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+
+
+# -- schemas -------------------------------------------------------------------
+
+
+def _takes_object(schema: Mapping[str, JSON]) -> bool:
+    kind = schema.get("type")
+    if kind is None:
+        return "properties" in schema
+    return "object" in (kind if isinstance(kind, list) else [kind])
+
+
+def _of_object(schema: Mapping[str, JSON], key: str) -> dict[str, JSON]:
+    """Return *schema* if it is of an object; else an object with it as *key*."""
+    if _takes_object(schema):
+        return {**schema, "type": "object"}
+    inner = {**schema}
+    draft = inner.pop("$schema", None)
+    whole: dict[str, JSON] = {
+        "type": "object",
+        "properties": {key: _moved(inner, f"#/properties/{key}")},
+        "required": [key],
+        "additionalProperties": False,
+    }
+    return whole if draft is None else {"$schema": draft, **whole}
+
+
+def _moved(value: JSON, to: str) -> JSON:
+    """Return a schema with its references moved to *to*."""
+    if isinstance(value, Mapping):
+        return {
+            name: to + inner[1:]
+            if name == "$ref" and isinstance(inner, str) and inner[:2] in {"#", "#/"}
+            else _moved(inner, to)
+            for name, inner in value.items()
+        }
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_moved(inner, to) for inner in value]
+    return value
+
+
+logger = logging.getLogger("caxton_host")
+
+#: Events that are read at a time, and so many bytes of them; the last may be longer.
+_EVENTS = 200
+_BYTES = 4 * 1024 * 1024
+_JSON = "application/json"
+_AGENT = "caxton://agents/"
+
+_URI = re.compile(
+    r"caxton://(?:agents/(?P<agent>[^/?]+)"
+    r"|runs/(?P<run>[^/?]+)(?P<events>/events(?:\?after=(?P<after>[^&]+))?)?)"
+)
+_TEMPLATES = (
+    ("agent", "caxton://agents/{name}", "An agent: its description, input and output."),
+    ("run", "caxton://runs/{run}", "The state and result of a run."),
+    (
+        "events",
+        "caxton://runs/{run}/events{?after}",
+        "The events of a run after a cursor, and the cursor of the last one.",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResources:
+    """Lists and reads agents and runs as MCP resources."""
+
+    service: Service
+    principal: Callable[[ServerRequestContext[Any, Any]], Principal]
+
+    async def list(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        params: types.PaginatedRequestParams | None,
+    ) -> types.ListResourcesResult:
+        """Return the agents that the principal may call."""
+        offered = self.service.agents(self.principal(ctx))
+        cards = {card.name: card for card in offered if card.tool}
+        names, cursor = page(sorted(cards), params)
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(
+                    name=name,
+                    uri=_AGENT + quote(name, safe=""),
+                    description=cards[name].description or None,
+                    mime_type=_JSON,
+                )
+                for name in names
+            ],
+            next_cursor=cursor,
+            ttl_ms=TTL,
+            cache_scope="private",
+        )
+
+    async def templates(
+        self,
+        _: ServerRequestContext[Any, Any],
+        __: types.PaginatedRequestParams | None,
+    ) -> types.ListResourceTemplatesResult:
+        """Return the URI templates."""
+        return types.ListResourceTemplatesResult(
+            resource_templates=[
+                types.ResourceTemplate(
+                    name=name, uri_template=uri, description=said, mime_type=_JSON
+                )
+                for name, uri, said in _TEMPLATES
+            ],
+            ttl_ms=TTL,
+            cache_scope="private",
+        )
+
+    async def read(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        params: types.ReadResourceRequestParams,
+    ) -> types.ReadResourceResult:
+        """
+        Return the document at a URI.
+
+        Raises:
+            MCPError: It does not exist, or the principal may not see it.
+        """
+        try:
+            document = await self._document(self.principal(ctx), params.uri)
+        except UsageError as exc:
+            raise MCPError(
+                types.INVALID_PARAMS, str(exc), {"uri": params.uri[:1000]}
+            ) from None
+        text = json.dumps(document, ensure_ascii=False)
+        return types.ReadResourceResult(
+            contents=[
+                types.TextResourceContents(uri=params.uri, mime_type=_JSON, text=text)
+            ],
+            ttl_ms=0,
+            cache_scope="private",
+        )
+
+    async def _document(self, who: Principal, uri: str) -> dict[str, JSON]:
+        if (found := _URI.fullmatch(uri)) is None:
+            raise NotFoundError("there is no such resource")
+        if name := found["agent"]:
+            return self._agent(who, unquote(name))
+        row = await self.service.row(who, unquote(found["run"]))
+        if not found["events"]:
+            return (await summary_of(self.service.store.reader, row)).to_document()
+        return await self._events(who, row.run_id, found["after"])
+
+    def _agent(self, who: Principal, name: str) -> dict[str, JSON]:
+        agent = self.service.agent(who, name)
+        if agent.tool is None:
+            raise NotFoundError(f"no agent {agent.name!r}")
+        try:
+            return _of_agent(self.service.library.card(agent))
+        except UsageError as exc:
+            # It names files of the host.
+            logger.warning("agent %s cannot be shown: %s", name, exc)
+            raise NotFoundError("the host has no module for that agent") from None
+
+    async def _events(
+        self, who: Principal, run_id: str, after: str | None
+    ) -> dict[str, JSON]:
+        cursor = after and unquote(after)
+        events: list[JSON] = []
+        tail = self.service.store.reader.tail(
+            cursor, stream=stream_of(run_id), follow=False
+        )
+        more, size = False, 0
+        async with aclosing(tail) as found:
+            async for recorded, place in found:
+                if more := len(events) == _EVENTS or size >= _BYTES:
+                    break
+                event = event_document(who.shown(recorded))
+                events.append(event)
+                size += len(json.dumps(event))
+                cursor = place
+        return {
+            "$type": "caxton.events/v1",
+            "events": events,
+            "cursor": cursor,
+            "more": more,
+        }
+
+
+def _of_agent(card: Card) -> dict[str, JSON]:
+    takes, gives = card.input_schema, card.output_schema
+    return {
+        "$type": "caxton.card/v1",
+        "name": card.name,
+        "tool": card.tool,
+        "description": card.description,
+        "version": card.version,
+        "input_schema": None if takes is None else {**takes},
+        "output_schema": None if gives is None else {**gives},
+    }

@@ -1,0 +1,94 @@
+"""Tokens of a host, their form and their digest; and what a principal may see."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from caxton_host.core.grants.principals import Principal, Scope, Token, is_agent_pattern
+from caxton_host.core.log.events import Recorded
+from tests.unit.store.fakes import FakeEntropy
+
+
+def test_token_is_read_back_from_its_text() -> None:
+    token = Token.new(FakeEntropy())
+
+    assert Token.parse(token.text) == token
+    assert len(token.secret) == 43
+    assert len(bytes.fromhex(token.id)) == 8
+
+
+def test_no_two_tokens_are_alike() -> None:
+    random = FakeEntropy()
+    one, other = Token.new(random), Token.new(random)
+
+    assert one.id != other.id
+    assert one.secret != other.secret
+
+
+def test_only_a_digest_of_the_secret_is_kept() -> None:  # law 8
+    token = Token.new(FakeEntropy())
+
+    assert token.digest == hashlib.sha256(token.secret.encode()).hexdigest()
+    assert token.secret not in repr(token)
+    assert token.secret not in token.digest
+
+
+def test_token_fits_its_own_digest_and_no_other() -> None:
+    random = FakeEntropy()
+    token, other = Token.new(random), Token.new(random)
+
+    assert token.fits(token.digest)
+    assert not token.fits(other.digest)
+    assert not token.fits("")
+    assert not token.fits(None)
+
+
+def test_digest_of_nothing_lets_nobody_in() -> None:
+    assert not Token(id="0" * 16, secret="").fits("0" * 64)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "caxton_",
+        "caxton_0011223344556677_",
+        "caxton_0011223344556677_" + 42 * "x",
+        "caxton_0011223344556677_" + 44 * "x",
+        "caxton_0011223344556677_" + 42 * "x" + "\n",
+        "caxton_001122334455667G_" + 43 * "x",
+        "CAXTON_0011223344556677_" + 43 * "x",
+        "caxton_0011223344556677-" + 43 * "x",
+        " caxton_0011223344556677_" + 43 * "x",
+    ],
+)
+def test_what_only_looks_like_a_token_is_none(text: str) -> None:
+    assert Token.parse(text) is None
+
+
+@pytest.mark.parametrize("text", ["", "a/b", "[a-z]", "a?", "a b", "a\n", 65 * "a"])
+def test_pattern_of_agents_has_no_other_sign_than_the_star(text: str) -> None:
+    assert not is_agent_pattern(text)
+
+
+def test_only_an_admin_sees_the_position_of_an_event() -> None:
+    event = Recorded(
+        position=7,
+        stream="run/1",
+        seq=1,
+        type="RunStarted",
+        schema_version=1,
+        recorded_at=0,
+        trace_id=None,
+        span_id=None,
+        hash=b"",
+        event=None,
+    )
+
+    def position(scope: Scope) -> int:
+        ann = Principal(kind="token", id="t", scopes=frozenset({scope}))
+        return ann.shown(event).position
+
+    assert (position("admin"), position("read")) == (7, 0)

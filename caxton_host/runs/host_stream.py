@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Protocol
 
 from ..core.log.events import Event
@@ -53,6 +54,7 @@ class HostLog:
         self._kept: list[Event] = []
         self._first = 1  # the number of the first that is kept
         self._again: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()  # after it, a failed attempt is the last
 
     def queue(self, *events: Event) -> None:
         """Add *events* without waiting; if the log fails, they are stored later."""
@@ -67,8 +69,9 @@ class HostLog:
     async def aclose(self) -> None:
         """Wait for what is queued, and stop writing."""
         if self._again is not None:
-            self._again.cancel()
-            await asyncio.wait([self._again])
+            self._closing.set()
+            await self._again
+            self._closing.clear()
         try:
             await self._log.append()
         except StoreError as exc:
@@ -89,7 +92,10 @@ class HostLog:
                 self._log = await self._reopened()
                 await self._log.append(*self._left())
             except StoreError:
-                await asyncio.sleep(PAUSE)
+                if self._closing.is_set():
+                    break
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), PAUSE)
         self._again = None
 
     async def _reopened(self) -> EventLog:

@@ -476,12 +476,7 @@ class _Cursors:
         return place
 
     def text(self, place: Place) -> str:
-        """
-        Return the cursor of a place.
-
-        >>> Cursors("s").text((742, 13))
-        's-742-13'
-        """
+        """Return the cursor of a place, such as ``s-742-13``."""
         return "-".join((self.kind, *map(str, place)))
 
     def place(self, columns: Columns) -> Place:

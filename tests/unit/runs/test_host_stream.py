@@ -67,6 +67,24 @@ async def test_events_of_a_host_are_stored_once_and_in_order_when_its_log_is_bac
         assert await stored(store) == events
 
 
+async def test_closing_stores_what_waits_for_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # law 10
+    monkeypatch.setattr(host_stream, "PAUSE", 60.0)
+    events = [loaded(n) for n in range(2)]
+    file = tmp_path / "caxton.db"
+    async with open_store(tmp_path) as store:
+        log = HostLog(store, HOST)
+        away = file.rename(tmp_path / "away")
+        log.queue(events[0])
+        await failed(store)
+        log.queue(events[1])
+        away.rename(file)
+        await log.aclose()
+
+        assert await stored(store) == events
+
+
 async def test_what_a_host_could_not_record_until_its_end_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -108,7 +108,7 @@ async def _bare_round(client: Client, calls: int, warm_up: int) -> float:
 async def _governed_round(up: Running, request: RunRequest, warm_up: int) -> float:
     """Return the median time between the intents of consecutive calls."""
     run_id = await up.host.start(request)
-    history = await up.store.read(f"run/{run_id}")
+    history = await up.store.reader.read(f"run/{run_id}")
     answered = sum(isinstance(e.event, ToolCompleted) for e in history)
     starts = [e.recorded_at for e in history if isinstance(e.event, ToolInvoked)]
     if answered != len(starts):

@@ -121,7 +121,7 @@ async def _verified(folder: Path, rounds: int, events: int) -> list[float]:
     ) as store:
         for _ in range(rounds):
             begun = time.perf_counter()
-            verdict = await verify(store, trusted=keys.known())
+            verdict = await verify(store.reader, trusted=keys.known())
             found.append(verdict.events / (time.perf_counter() - begun))
             assert verdict.verdict == "intact", verdict  # noqa: S101 -- or no figure
     return found

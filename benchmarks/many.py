@@ -157,7 +157,7 @@ async def _governed(up: Running, agents: int, request: RunRequest) -> float:
     took = time.perf_counter() - started
     made = 0
     for run_id in runs:
-        history = await up.store.read(f"run/{run_id}")
+        history = await up.store.reader.read(f"run/{run_id}")
         made += sum(isinstance(e.event, ToolCompleted) for e in history)
     calls = int(str(request.input["n"])) if isinstance(request.input, dict) else 0
     if made != calls * agents:

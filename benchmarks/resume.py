@@ -52,7 +52,7 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
 async def _resumed(folder: Path, rounds: int, calls: int) -> list[float]:
     async with up(folder) as live:
         run_id = await live.host.start(echo_request(live, "demo", "echo", calls))
-        history = await live.store.read(f"run/{run_id}")
+        history = await live.store.reader.read(f"run/{run_id}")
         events = [item.event for item in history if item.event is not None]
         blobs = await _blobs(live, events)
     seconds: list[float] = []
@@ -65,7 +65,7 @@ async def _resumed(folder: Path, rounds: int, calls: int) -> list[float]:
             began = time.perf_counter()
             await live.host.resume(run_id, actor=_ACTOR, grant=grant)
             seconds.append(time.perf_counter() - began)
-            after = await live.store.read(f"run/{run_id}")
+            after = await live.store.reader.read(f"run/{run_id}")
             if not isinstance(after[-1].event, RunCompleted):
                 sys.exit(f"Error: the run ended with {after[-1].event}")
     return seconds
@@ -75,7 +75,7 @@ async def _suspended(folder: Path, count: int) -> float:
     async with up(folder) as live:
         request = echo_request(live, "demo", "echo", 1)
         first = await live.host.start(request)
-        history = await live.store.read(f"run/{first}")
+        history = await live.store.reader.read(f"run/{first}")
         events = [item.event for item in history if item.event is not None]
         cut = [e for e in events if isinstance(e, RunStarted | ToolInvoked)]
         ids = [
@@ -96,7 +96,7 @@ async def _suspended(folder: Path, count: int) -> float:
         await asyncio.gather(*map(one, ids[1:]))
         gc.collect()
         after = sum(memory()[0].values())
-        if len(await live.store.runs(count + 1, state="suspended")) != count:
+        if len(await live.store.reader.runs(count + 1, state="suspended")) != count:
             sys.exit("Error: a run is not suspended")
     return (after - before) / (count - 1)
 
@@ -107,7 +107,8 @@ async def _blobs(live: Running, events: Sequence[Event]) -> dict[str, bytes]:
     entries = [entry for entry in started.catalogue.values() if isinstance(entry, dict)]
     names = {str(one["definition_sha256"]) for one in entries if one.get("visible")}
     return {
-        name: await live.store.blob(name) for name in {*names, started.module_sha256}
+        name: await live.store.reader.blob(name)
+        for name in {*names, started.module_sha256}
     }
 
 

@@ -211,7 +211,7 @@ async def waiting(folder: Path, *, count: int) -> Waiting:
         (folder / "go").touch()
         ids = await asyncio.gather(*started)
         ended_after = time.perf_counter() - began
-        history = await live.store.read(f"run/{ids[-1]}")
+        history = await live.store.reader.read(f"run/{ids[-1]}")
         counted = [e.event for e in history if isinstance(e.event, ToolCompleted)]
         return Waiting(
             inside=int(counted[0].message),
@@ -235,7 +235,7 @@ async def replays(folder: Path, *, rounds: int, calls: int) -> Replays:
                 began = time.perf_counter()
                 found = await replay(
                     run_id,
-                    store=live.store,
+                    store=live.store.reader,
                     sandbox=live.sandbox,
                     telemetry=live.telemetry,
                 )
@@ -257,7 +257,7 @@ def one_core() -> Generator[None]:
 
 
 async def _reply_size(live: Running, run_id: str) -> int:
-    history = await live.store.read(f"run/{run_id}")
+    history = await live.store.reader.read(f"run/{run_id}")
     first = next(e for r in history if isinstance(e := r.event, ToolCompleted))
     ended = outcome_of(first)
     return len(codec.encode(reply(ended[1])[1])) if ended else 0

@@ -1,10 +1,9 @@
 """
-What it takes to go on: a long prefix executed again, and many runs that wait.
+Measure resuming: the replay of a long prefix, and the memory of suspended runs.
 
-Resume: a run of `agents/echo` whose host died before its end was recorded, in a
-database of its own each round; a new host takes it over. Suspended: runs with an
-unsafe call in doubt, each taken over and suspended again; what is left of them in
-memory is looked for.
+Resume: a run of `agents/echo` whose host died before it recorded the end; a new host
+takes it over. Each round has its own database. Suspended: runs with an unsafe call in
+doubt, each taken over and suspended again; measured is the memory that they leave.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ _AT_ONCE = 32
 
 
 def section(folder: Path, options: argparse.Namespace) -> Section:
-    """Measure, and return what going on costs."""
+    """Measure the time of resuming and the memory of suspended runs."""
     seconds = asyncio.run(_resumed(folder, options.rounds, options.prefix))
     apart = folder / "suspended"
     apart.mkdir()
     grown = asyncio.run(_suspended(apart, options.suspended))
     return Section(
         "resume",
-        "Going on after a crash",
+        "Resuming after a crash",
         f"A run of `agents/echo` with {options.prefix:,} recorded calls, read from "
-        "SQLite and executed again by a new host, whose worker starts with it. And "
-        f"{options.suspended:,} runs that were taken over and suspended: PSS of all "
-        "processes before and after.",
+        "SQLite and executed again by a new host; includes the start of the worker. "
+        f"Then {options.suspended:,} runs taken over and suspended: the difference in "
+        "PSS of all processes, per run.",
         [
             Figure("resumed and completed", seconds, "s", (3.0, False)),
-            Figure("memory that one suspended run adds", [grown / 1000], "kB"),
+            Figure("memory of one suspended run", [grown / 1000], "kB"),
         ],
     )
 
@@ -98,7 +97,7 @@ async def _suspended(folder: Path, count: int) -> float:
         gc.collect()
         after = sum(memory()[0].values())
         if len(await live.store.reader.runs(count + 1, state="suspended")) != count:
-            sys.exit("Error: not every run is suspended")
+            sys.exit("Error: a run is not suspended")
     return (after - before) / (count - 1)
 
 
@@ -116,7 +115,7 @@ async def _blobs(live: Running, events: Sequence[Event]) -> dict[str, bytes]:
 async def _write(
     live: Running, run_id: str, events: Sequence[Event], blobs: dict[str, bytes]
 ) -> None:
-    """Write the log of a run whose host is gone."""
+    """Write the log of a run whose host has died."""
     log = live.store.create(f"run/{run_id}")
     first = events[0]
     assert isinstance(first, RunStarted)  # noqa: S101 -- the first event

@@ -1,7 +1,7 @@
 """
-Two hosts, four runs, and whatever can go wrong, 300 times.
+Simulate two hosts and four runs with all faults, for 300 seeds.
 
-One seed again, or others: CAXTON_SEEDS=17 or CAXTON_SEEDS=1000-2000.
+To choose seeds, set CAXTON_SEEDS=17 or CAXTON_SEEDS=1000-2000.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ def test_a_build_is_the_same_in_another_folder(
         ),
         (
             "from caxton_agent import mcp_call\n\nmcp_call('x')\n",
-            ['File "agent.py", line 3', "NoHostError", "do it in run()"],
+            ['File "agent.py", line 3', "NoHostError", "call them in run()"],
         ),
     ],
 )

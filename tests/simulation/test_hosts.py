@@ -47,5 +47,5 @@ def test_all_that_can_go_wrong_does() -> None:
     for seed in range(80):
         met += tell(seed).world.met
     assert {"crash", "refuses", "loses", "full", "locked", "worker"} <= met.keys()
-    assert {"Retry", "GiveResult", "Fail", "BusyError", "StoreError"} <= met.keys()
+    assert {"Resend", "GiveResult", "Fail", "BusyError", "StoreError"} <= met.keys()
     assert {"said approve", "said deny", "said None", "Unapproved"} <= met.keys()

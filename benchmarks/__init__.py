@@ -1,1 +1,1 @@
-"""Runnable comparisons with peers. ``python -m benchmarks --help``."""
+"""Benchmarks, with peers for comparison. ``python -m benchmarks --help``."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: every figure, side by side, in one run."""
+"""``python -m benchmarks``: run the benchmarks and print their figures."""
 
 from __future__ import annotations
 
@@ -49,27 +49,31 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
 
 
 def main() -> None:
-    """Measure, and print what was measured on what."""
+    """Run the benchmarks and print the figures and the machine."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("only", nargs="*", help=f"of {', '.join(SECTIONS)}")
-    parser.add_argument("--folder", type=Path, default=Path.cwd(), help="on a disk")
+    parser.add_argument(
+        "only", nargs="*", help=f"sections to run: {', '.join(SECTIONS)}"
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=Path.cwd(), help="scratch folder, on a disk"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--calls", type=int, default=500)
-    parser.add_argument("--each", type=int, default=50, help="calls of many agents")
+    parser.add_argument("--each", type=int, default=50, help="calls per agent")
     parser.add_argument("--warm-up", type=int, default=100)
-    parser.add_argument("--runs", type=int, default=500, help="of a trivial agent")
-    parser.add_argument("--waiting", type=int, default=1000, help="agents in a tool")
+    parser.add_argument("--runs", type=int, default=500, help="runs per round")
+    parser.add_argument("--waiting", type=int, default=1000, help="waiting agents")
     parser.add_argument("--recorded", type=int, default=5000, help="calls to replay")
     parser.add_argument("--prefix", type=int, default=10_000, help="calls to resume")
-    parser.add_argument("--suspended", type=int, default=1000, help="runs that wait")
-    parser.add_argument("--events", type=int, default=200_000, help="to verify")
-    parser.add_argument("--judged", type=int, default=200_000, help="calls, again")
-    parser.add_argument("--servers", type=int, default=50, help="slow to start")
-    parser.add_argument("--seconds", type=float, default=0.7, help="an append round")
-    parser.add_argument("--write", type=Path, help="a page of the figures")
+    parser.add_argument("--suspended", type=int, default=1000, help="suspended runs")
+    parser.add_argument("--events", type=int, default=200_000, help="events to verify")
+    parser.add_argument("--judged", type=int, default=200_000, help="calls to rejudge")
+    parser.add_argument("--servers", type=int, default=50, help="slow servers")
+    parser.add_argument("--seconds", type=float, default=0.7, help="length of a round")
+    parser.add_argument("--write", type=Path, help="page to update")
     options = parser.parse_args()
     if unknown := {*options.only} - {*SECTIONS}:
-        parser.error(f"no benchmark is called {', '.join(sorted(unknown))}")
+        parser.error(f"unknown benchmark: {', '.join(sorted(unknown))}")
     kind = machine.refuse_memory(options.folder)
     where = f"{machine.describe()}, {kind}"
     print(f"machine   {where}")

@@ -1,11 +1,11 @@
 """
-What the language of an agent costs: its start, its calls, its memory while it waits.
+Measure agents by language: start, call, memory while waiting.
 
-A start is a whole run of an agent that returns at once, compiled before, in a worker
-that is warm: frames to it and back, a fresh instance, its end. Beside it the same core
-module by Extism's SDK for Python, in one process and without a journal. A call takes
-1 KiB to a door that answers at once with another, so that what is left is the way
-there and back. Waiting agents are runs of `weather` in one call of one tool.
+A start is a complete run of a precompiled agent that returns at once, in a warm
+worker: frames both ways, a fresh instance, its end. The peer runs the same core module
+with Extism's SDK for Python, in one process and without a journal. A call sends 1 KiB
+to a stub that answers at once with 1 KiB, which leaves the cost of the round trip.
+Waiting agents are runs of `weather`, each blocked in one tool call.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KEY, _SEED = b"k" * 32, b"s" * 32
 _LIMITS = Limits(total_calls=10**6, host_calls=10**6)
 _REPLY = codec.encode({"status": "ok", "message": "y" * 500, "data": {"t": "z" * 480}})
 
-#: Language to an agent that returns at once, and the most milliseconds it may take.
+#: Language to the file and code of an agent that returns at once, and its limit in ms.
 _IDLE: Mapping[str, tuple[str, str, float]] = {
     "c": ("agent.c", '#include "caxton.h"\nCX_RUN { return 0; }\n', 1.0),
     "javascript": ("agent.js", "export function run() {}\n", 3.0),
@@ -50,10 +50,10 @@ _IDLE: Mapping[str, tuple[str, str, float]] = {
 @dataclass(slots=True)
 class _Door:
     """
-    Answers at once, or when all have asked.
+    A stub of the gateway. It answers at once, or when ``open`` is set.
 
     Attributes:
-        waits: How many have to ask before any is answered.
+        waits: Number of calls after which ``full`` is set; 0 answers at once.
     """
 
     waits: int = 0
@@ -72,21 +72,21 @@ class _Door:
         return Answer(0, _REPLY, 1)
 
     async def call_many(self, batch: bytes, fuel: int) -> Answer:
-        """Take no batch."""
+        """Refuse batches."""
         raise NotImplementedError
 
     def log(self, level: int, text: bytes) -> None:
-        """Forget the line."""
+        """Drop the line."""
 
 
 def section(folder: Path, options: Namespace) -> Section:
-    """Measure, and return what languages cost."""
+    """Measure starts, calls and memory of each language."""
     return Section(
         "agents",
         "Agents by language",
-        "A start is a run of an agent that returns at once, in a warm worker; "
-        f"{STARTS} a round. A call takes and brings 1 KiB; {CALLS} a round. "
-        f"{AGENTS} agents wait in one call; PSS of host and workers.",
+        "Start: a run of an agent that returns at once, in a warm worker; "
+        f"{STARTS} per round. Call: 1 KiB each way; {CALLS} per round. Memory: PSS of "
+        f"host and workers while {AGENTS} agents wait, each in one call.",
         asyncio.run(_measured(folder, options.rounds)),
     )
 
@@ -149,7 +149,7 @@ async def _run(sandbox: WasmSandbox, prepared: Prepared, door: _Door) -> Ending:
     )
     ending = await sandbox.run(prepared, guest, door)
     if ending.kind != "returned":
-        sys.exit(f"Error: an agent ended with {ending}")
+        sys.exit(f"Error: the agent ended with {ending}")
     return ending
 
 
@@ -168,7 +168,7 @@ def _extism(module: bytes, rounds: int) -> Figure:
             Plugin(compiled).call("run", b"")
             each.append(1e3 * (time.perf_counter() - began))
         took.append(statistics.median(each))
-    return Figure("start, c, by Extism in its own process", took, "ms")
+    return Figure("start, c, Extism in one process", took, "ms")
 
 
 async def _calls(sandbox: WasmSandbox, rounds: int) -> list[Figure]:
@@ -228,4 +228,4 @@ async def _waiting(sandbox: WasmSandbox, module: bytes) -> Figure:
     door.open.set()
     await asyncio.gather(*runs)
     pss = [sum(parts.values()) / 1e6]
-    return Figure(f"{AGENTS} Python agents that wait", pss, "MB", (1000.0, False))
+    return Figure(f"{AGENTS} waiting Python agents", pss, "MB", (1000.0, False))

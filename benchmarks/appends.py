@@ -1,12 +1,12 @@
 """
-Durable appends a second: one event each, and its caller waits until it is on disk.
+Durable appends per second: each append is one event, awaited until it is on disk.
 
-Beside the host's own store: the bare driver with the same tables, one event a commit
-and, as a bound of what batches can give, as many events a commit as there are runs;
-and the recorder of the `eventsourcing` library, in a thread a run, for it has no
-other way. SQLite commits with ``synchronous=FULL``, PostgreSQL with
-``synchronous_commit=on``. Rounds of all sides take turns. Reported are the median
-of the rounds and their spread.
+The peers of the host's store are the bare driver with the same tables, with one event
+per commit and, as the upper bound of batching, one event per run in each commit; and
+the recorder of the `eventsourcing` library with one thread per run, because it is
+blocking. SQLite commits with ``synchronous=FULL``, PostgreSQL with
+``synchronous_commit=on``. The sides alternate. A figure is the median of the rounds,
+with the spread.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ if TYPE_CHECKING:
 RUNS = (1, 16, 64, 256)
 _TARGETS = {("SQLite", 64, "caxton"): 40_000.0}
 _ONE_RUN = (
-    "A run that is alone pays by the page. `eventsourcing` writes 2.4 pages a commit: "
-    "a table and its index. This log writes 4.5: one more for salts and payloads, "
-    "which have a table of their own, so that they can be erased while the chain "
-    "holds, and one for the frontier of the tree, which makes a removed run show. The "
-    "hash and the salt take 3 to 4 microseconds of the processor. Decisions 0008 and "
-    "0014 say where each page and microsecond goes."
+    "With a single run, the pages written per commit determine the rate. "
+    "`eventsourcing` writes 2.4 pages per commit: a table and its index. This log "
+    "writes 4.5: one more for salts and payloads, which have a separate table so that "
+    "they can be erased without breaking the chain, and one for the frontier of the "
+    "Merkle tree, which reveals a removed run. The hash and the salt take 3 to 4 "
+    "microseconds of processor time. Decisions 0008 and 0014 account for each page "
+    "and microsecond."
 )
 
-#: Appends for so many runs, as long as it is told, and returns how many a second.
+#: Appends for a number of runs and of seconds, and returns the rate per second.
 Side = Callable[[int, float], float]
 
 _EVENT = ToolInvoked(
@@ -72,19 +73,19 @@ _numbers = count(1)
 
 
 def section(folder: Path, options: argparse.Namespace) -> Section:
-    """Measure, and return what each side reached with so many runs."""
+    """Measure the rate of each side for each number of runs."""
     return Section(
         "appends",
-        "Durable appends a second",
-        "One event each, and its caller waits until it is on disk. SQLite with "
-        "`synchronous=FULL`, PostgreSQL with `synchronous_commit=on`, on this machine.",
+        "Durable appends per second",
+        "Each append is one event, awaited until it is on disk. SQLite with "
+        "`synchronous=FULL`; PostgreSQL with `synchronous_commit=on`, on this machine.",
         list(measure(folder, options.rounds, options.seconds)),
         [_ONE_RUN],
     )
 
 
 def measure(folder: Path, rounds: int, seconds: float) -> Iterator[Figure]:
-    """Yield a figure a side and number of runs."""
+    """Yield a figure for each side and number of runs."""
     from tests.postgres import running  # noqa: PLC0415 -- starts a server
 
     with ExitStack() as stack:
@@ -152,7 +153,7 @@ def _postgres(make: Callable[[], str], stack: ExitStack) -> dict[str, Side]:
 
 
 class Ours:
-    """Appends through the store, which stays open from round to round, as all do."""
+    """Appends through the store, which stays open across rounds, as all sides do."""
 
     def __init__(self, url: str, stack: ExitStack, keys: Keyring | None = None) -> None:
         self._loop = stack.enter_context(asyncio.Runner())
@@ -163,7 +164,7 @@ class Ours:
         stack.callback(lambda: self._loop.run(self._store.aclose()))
 
     def __call__(self, runs: int, seconds: float) -> float:
-        """Append for so many runs, as long, and return how many a second."""
+        """Append for *runs* runs during *seconds*, and return the rate per second."""
         return self._loop.run(self._round(runs, seconds))
 
     async def _round(self, runs: int, seconds: float) -> float:
@@ -183,7 +184,7 @@ class Ours:
 
 
 def _raw(commit: Callable[[Batch], None], size: int, seconds: float) -> float:
-    """Send rows that were made before, so that only the database is measured."""
+    """Send prepared rows, so that only the database is measured."""
     first = next(_numbers)
     drafter = Drafter(f"run/{first}", SystemClock(), salts(os.urandom), None)
     draft = drafter.draft([_EVENT])
@@ -200,7 +201,7 @@ def _raw(commit: Callable[[Batch], None], size: int, seconds: float) -> float:
 
 
 class _Peer:
-    """Appends through a recorder of the library, in a thread a run."""
+    """Appends through the library's recorder, with one thread per run."""
 
     def __init__(self, recorder: ApplicationRecorder) -> None:
         self._recorder = recorder

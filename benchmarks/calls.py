@@ -1,11 +1,11 @@
 """
-One call: governed and durable, against the bare client of the SDK.
+Latency of one governed, durable call, compared with the bare SDK client.
 
-The same server program (`caxton_host.demo_server`; over HTTP the same process), the
-same tool (``echo``), the same 100-byte argument. A round is some warm-up calls and
-then those that count, one after the other; rounds of the two sides alternate, so that
-a slow minute of the machine is slow for both. Reported are the medians of the rounds'
-medians, their spread, and the ratio.
+Both sides use the same server program (`caxton_host.demo_server`; over HTTP the same
+process), the same tool (``echo``) and the same 100-byte argument. A round is warm-up
+calls and then measured calls, in sequence. The rounds of the two sides alternate, so
+that a slow minute of the machine affects both. Reported are the median of the rounds'
+medians, the spread, and the ratio.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _MOST = {"stdio": 1.6, "http": 1.4}
 @dataclass(frozen=True, slots=True)
 class Measured:
     """
-    Medians, one a round, in microseconds.
+    Medians in microseconds, one per round.
 
     Attributes:
-        commits: Transactions of the governed side for each of its calls.
+        commits: Transactions per call of the governed side.
 
-        synchronous: What SQLite said to ``PRAGMA synchronous``.
+        synchronous: The value of SQLite's ``PRAGMA synchronous``.
     """
 
     bare: list[float]
@@ -50,7 +50,7 @@ class Measured:
 
 
 def section(folder: Path, options: argparse.Namespace, transport: str) -> Section:
-    """Measure, and return the ratio and what it is of."""
+    """Measure both sides and their ratio."""
     found = asyncio.run(
         measure(
             folder,
@@ -64,15 +64,15 @@ def section(folder: Path, options: argparse.Namespace, transport: str) -> Sectio
     return Section(
         "calls" if transport == "stdio" else f"calls_{transport}",
         f"One call over {transport}, governed and durable",
-        f"The tool `echo` of `caxton_host.demo_server` over {transport}, 100 bytes, "
-        "called one after the other: by the SDK's client alone, and by an agent.",
+        f"Sequential calls of the tool `echo` of `caxton_host.demo_server` over "
+        f"{transport}, with 100 bytes: by the bare SDK client, and by an agent.",
         [
             Figure("bare SDK call", found.bare, "us"),
             Figure("governed, durable call", found.governed, "us"),
             Figure("ratio", ratios, "", (_MOST[transport], False)),
         ],
         [
-            f"{found.commits:.3f} commits a call; PRAGMA synchronous: "
+            f"{found.commits:.3f} commits per call; PRAGMA synchronous: "
             + _SYNCHRONOUS[found.synchronous]
         ],
     )
@@ -81,7 +81,7 @@ def section(folder: Path, options: argparse.Namespace, transport: str) -> Sectio
 async def measure(
     folder: Path, *, transport: str, rounds: int, calls: int, warm_up: int
 ) -> Measured:
-    """Run both sides in turns and return what each round took."""
+    """Run both sides alternately and return the median of each round."""
     bare: list[float] = []
     governed: list[float] = []
     commits = 0
@@ -106,9 +106,9 @@ async def _bare_round(client: Client, calls: int, warm_up: int) -> float:
 
 
 async def _governed_round(up: Running, request: RunRequest, warm_up: int) -> float:
-    """Return the median time from one call's intent to the next one's."""
+    """Return the median time between the intents of consecutive calls."""
     run_id = await up.host.start(request)
-    history = await up.store.read(f"run/{run_id}")
+    history = await up.store.reader.read(f"run/{run_id}")
     answered = sum(isinstance(e.event, ToolCompleted) for e in history)
     starts = [e.recorded_at for e in history if isinstance(e.event, ToolInvoked)]
     if answered != len(starts):
@@ -120,7 +120,7 @@ async def _governed_round(up: Running, request: RunRequest, warm_up: int) -> flo
 
 
 def _synchronous(path: Path) -> int:
-    """Return what the store's own connections are set to."""
+    """Return ``PRAGMA synchronous`` of a connection opened as the store's are."""
     engine = open_engine(f"sqlite:///{path}", write=True)
     with engine.connect() as connection:
         return int(connection.exec_driver_sql("PRAGMA synchronous").scalar_one())

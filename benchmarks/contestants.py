@@ -1,4 +1,4 @@
-"""The two sides of a comparison: a running host, and the bare client of the SDK."""
+"""The two sides of a comparison: a running host and the bare SDK client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["AT_ONCE", "TEXT", "contestants"]
 
 TEXT = "x" * 100
 
-#: Calls that either side may have under way.
+#: Concurrent calls of either side.
 AT_ONCE = 64
 
 _PROGRAM = ("-m", "caxton_host.demo_server")
@@ -47,11 +47,11 @@ async def contestants(
     folder: Path, transport: str
 ) -> AsyncGenerator[tuple[Running, Client, _Agent]]:
     """
-    Bring up both sides, in *folder*, before the same server program.
+    Start both sides in *folder*, with the same server program.
 
-    Over stdio each side has a process of it; over HTTP, new or of 2024, they share
-    one. What comes with them makes the request for an agent that calls ``echo`` so
-    many times.
+    Over stdio each side has a server process of its own; over HTTP (streamable, or
+    the SSE transport of 2024) they share one. The third value yielded makes a request
+    for an agent that calls ``echo`` a given number of times.
     """
     module = find_shared("agents/echo/echo.wasm").read_bytes()
     (folder / "echo.wasm").write_bytes(module)

@@ -1,10 +1,10 @@
 """
-What a decision costs, and what the values of an agent can make of it.
+Measure the cost of a decision, also for values that are chosen to be expensive.
 
-Processor time of the one thread that decides, as a machine that does other things too
-would spoil the last of a thousand. Values are 64 KiB, which is all that the parameters
-of a call may have: each is made of a part that is hard for its constraint, with others
-strewn in.
+Times are processor time of the deciding thread, because other load on the machine
+would distort the 99.9th percentile. Values are 64 KiB, the limit for the parameters of
+a call. Each repeats a part that is expensive for its constraint, with other parts at
+some places.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SCHEMA: dict[str, JSON] = {
     "required": [*_PARAMS],
 }
 
-#: The one rule that all can say, but for the length of a text, which Cedar lacks.
+#: The rule that all engines can express; Cedar has no length of a text.
 _CEL = (
     'server == "github" && tool == "create_issue" && repo.matches("^acme/[^/]*$")'
     ' && priority >= 1 && priority <= 5 && labels.all(x, x in ["bug", "question"])'
@@ -67,7 +67,7 @@ permit(principal, action, resource);
 forbid(principal, action, resource) when { context.amount > 100 };
 """
 
-#: For each kind: what is written, and parts of which values are hard for it.
+#: For each kind: the constraint, and parts of values that are expensive for it.
 _HARD: Mapping[str, tuple[JSON, tuple[str, ...]]] = {
     "const": ({"const": "a" * _SIZE + "b"}, ("a",)),
     "one_of": ({"one_of": ["a" * n for n in range(1, 500)]}, ("a", "ab")),
@@ -86,25 +86,25 @@ _ITEM = 140
 
 
 def section(folder: Path, options: argparse.Namespace) -> Section:
-    """Measure, and return what deciding costs."""
+    """Measure the cost of decisions."""
     del folder
     rounds = range(options.rounds)
     spread, crowded = _grant(spread=True), _grant(spread=False)
     check = input_check(_SCHEMA)
     figures = [
         Figure(
-            "50 rules with 5 constraints each, one for the tool",
+            "50 rules with 5 constraints each, one matches the tool",
             [_median(_deciding(spread)) for _ in rounds],
             "us",
             (15.0, False),
         ),
         Figure(
-            "the same, and the schema of the tool",
+            "the same, with the schema of the tool",
             [_median(_deciding(spread, check)) for _ in rounds],
             "us",
         ),
         Figure(
-            "the same rules, all for the tool, the last allows",
+            "the same rules, all match the tool, the last allows",
             [_median(_deciding(crowded)) for _ in rounds],
             "us",
         ),
@@ -121,9 +121,10 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
         "decisions",
         "Decisions",
         "A call of `github/create_issue` with five parameters: a glob, a length, a "
-        "list of labels, bounds and a pattern. Then values of 64 KiB, made to be hard "
-        "for one constraint. Then one rule, as four engines have it, compiled ahead; "
-        "`path` and `url` refuse a text of that length unread. All is processor time.",
+        "list of labels, bounds and a pattern. Then values of 64 KiB, each chosen to "
+        "be expensive for one constraint; `path` and `url` reject a text of that "
+        "length without reading it. Then one rule, precompiled, in four engines. All "
+        "times are processor time.",
         figures,
         [_failing()],
     )
@@ -178,7 +179,7 @@ def _deciding(
 
 
 def _times(calls: Iterator[Callable[[], object]]) -> list[int]:
-    """Return how long each took, in order, the shortest first; nanoseconds."""
+    """Return the duration of each call in nanoseconds, sorted."""
     clock = time.thread_time_ns
     found: list[int] = []
     for call in calls:
@@ -195,7 +196,7 @@ def _median(call: Callable[[], bool]) -> float:
 
 
 def _worst(kind: str) -> float:
-    """Return the time of the slowest but a thousandth of values, in milliseconds."""
+    """Return the 99.9th percentile over the values of a kind, in milliseconds."""
     spec, parts = _HARD[kind]
     conditions = Conditions.parse({"a": spec})
 
@@ -209,7 +210,7 @@ def _worst(kind: str) -> float:
 
 
 def _value(kind: str, parts: tuple[str, ...], number: int) -> JSON:
-    """Return a value of 64 KiB: one of the *parts*, with others at some places."""
+    """Return a value of 64 KiB: one of the *parts* repeated, others at some places."""
     drawn = shake_256(f"{kind} {number}".encode()).digest(12)
     part = parts[drawn[0] % len(parts)]
     text = part * (_SIZE // len(part.encode()))
@@ -259,7 +260,7 @@ def _engines() -> dict[str, Callable[[], bool]]:
 
 
 def _failing() -> str:
-    """Say what becomes of a deny rule whose parameter is not there."""
+    """Describe how each engine treats a deny rule whose parameter is missing."""
     import cedarpy  # noqa: PLC0415 -- in an extra
 
     request = {
@@ -279,7 +280,7 @@ def _failing() -> str:
     ours = decide(Grant(allow=(every,), deny=(deny,)), attempt, Tally())
     words = {True: "allows", False: "denies"}
     return (
-        "A deny rule for amounts over 100, and a call without an amount: Cedar "
-        f"{words[cedar]} it, caxton {words[isinstance(ours, Allowed)]} it; both CEL "
-        "engines raise an error, and whoever calls them has to deny."
+        "For a deny rule on amounts over 100 and a call without an amount, Cedar "
+        f"{words[cedar]} the call and caxton {words[isinstance(ours, Allowed)]} it. "
+        "Both CEL engines raise an error, which their caller has to treat as a denial."
     )

@@ -1,8 +1,8 @@
 """
-How long `caxton grant what-if` takes: recorded calls, judged again by other grants.
+Measure `caxton grant what-if`: recorded calls, judged by other grants.
 
-The command is a process of its own. The grants are fifty rules; the one that fits is
-the last. Every fifth call would be decided otherwise.
+The command runs in a process of its own. The grants have fifty rules, and the last one
+matches. Every fifth call would be decided differently.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ANSWER = Completed(message="x" * 100, data={"content": [{"text": "x" * 100}]})
 
 
 def section(folder: Path, options: argparse.Namespace) -> Section:
-    """Measure, and return how many calls are judged a second."""
+    """Measure the calls judged per second."""
     calls = max(options.judged // _EACH, 1) * _EACH
     asyncio.run(_recorded(folder / "caxton.db", calls // _EACH))
     (folder / "caxton.toml").write_text("version = 1\n", encoding="utf-8")
@@ -47,20 +47,20 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return Section(
         "what_if",
-        "Recorded calls judged again",
+        "Rejudging recorded calls",
         f"`caxton grant what-if` over {calls:,} recorded calls in {calls // _EACH:,} "
-        f"runs, by {_RULES + 1} rules, the last with conditions on four parameters. "
-        "The start of the process counts.",
+        f"runs, with {_RULES + 1} rules, the last with conditions on four parameters. "
+        "Includes the start of the process.",
         [
-            Figure("calls a second", found, "", (1_000_000 / 60, True)),
-            Figure("a million calls, of one core", [_scaled(used, found, calls)], "s"),
-            Figure("most memory of the process", [used.ru_maxrss / 1024], "MiB"),
+            Figure("calls per second", found, "", (1_000_000 / 60, True)),
+            Figure("a million calls, on one core", [_scaled(used, found, calls)], "s"),
+            Figure("peak memory of the process", [used.ru_maxrss / 1024], "MiB"),
         ],
     )
 
 
 def _scaled(used: resource.struct_rusage, found: list[float], calls: int) -> float:
-    """Return the seconds of a core for a million calls, whoever else is there."""
+    """Return the processor seconds for a million calls."""
     return (used.ru_utime + used.ru_stime) / len(found) / calls * 1_000_000
 
 

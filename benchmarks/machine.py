@@ -1,4 +1,4 @@
-"""What a figure was measured on."""
+"""Description of the machine that figures were measured on."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def file_system(folder: Path) -> str:
 
 
 def refuse_memory(folder: Path) -> str:
-    """Return the file system of *folder*; exit if nothing there is durable."""
+    """Return the file system of *folder*; exit if it is in memory."""
     kind = file_system(folder.resolve())
     if kind in _IN_MEMORY:
         sys.exit(
-            f"Error: {folder} is on {kind}, where nothing is durable\n"
-            "To fix: name a folder on a disk with --folder"
+            f"Error: {folder} is on {kind}, which is not durable\n"
+            "To fix: pass a folder on a disk with --folder"
         )
     return kind
 
 
 def describe() -> str:
-    """Return one line about the machine and the versions."""
+    """Return one line with the machine, its load and the versions."""
     load = ", ".join(f"{x:.1f}" for x in os.getloadavg())
     packages = ", ".join(
         f"{name} {version(name)}" for name in ("mcp", "wasmtime", "sqlalchemy")

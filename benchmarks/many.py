@@ -1,10 +1,10 @@
 """
-Many agents at once: calls a second, against the bare client with as many tasks.
+Throughput of many concurrent agents, compared with as many tasks of the bare client.
 
-Each side makes the same number of calls to ``echo`` (see `contestants`), divided
-among agents or tasks that start together. The time of the governed side holds
-the start and the end of its runs, every event of which is durable. The rounds of the
-two sides alternate.
+Each side makes the same number of calls to ``echo`` (see `contestants`), divided among
+agents or tasks that start together. The time of the governed side includes the start
+and the end of its runs; every event of them is durable. The rounds of the two sides
+alternate.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .page import Figure, Section
 
 __all__ = ["Rates", "measure", "section", "transports_section"]
 
-#: Agents at once, and how often each makes the calls that were asked for.
+#: Concurrent agents, and the factor on the number of calls of each.
 _LEVELS = ((1, 16), (16, 2), (AT_ONCE, 1))
 _TRANSPORTS = ("stdio", "http", "sse")
 
@@ -36,10 +36,10 @@ _TRANSPORTS = ("stdio", "http", "sse")
 @dataclass(frozen=True, slots=True)
 class Rates:
     """
-    Calls a second, one a round.
+    Calls per second, one value per round.
 
     Attributes:
-        commits: Transactions of the governed side for each of its calls.
+        commits: Transactions per call of the governed side.
     """
 
     bare: list[float]
@@ -48,31 +48,31 @@ class Rates:
 
     @property
     def ratios(self) -> list[float]:
-        """The governed rate in parts of the bare one, round by round."""
+        """The governed rate divided by the bare one, per round."""
         return [b / a for a, b in zip(self.bare, self.governed, strict=True)]
 
 
 def section(folder: Path, options: argparse.Namespace, transport: str) -> Section:
-    """Measure, and return both rates and their ratio."""
+    """Measure both rates and their ratio."""
     found = asyncio.run(
         measure(folder, transport=transport, rounds=options.rounds, calls=options.each)
     )
     return Section(
         "many" if transport == "stdio" else f"many_{transport}",
-        f"{AT_ONCE} agents at once over {transport}",
-        f"{AT_ONCE} agents, {options.each} calls of `echo` each, against as many "
-        "tasks of one bare client of the SDK.",
+        f"{AT_ONCE} concurrent agents over {transport}",
+        f"{AT_ONCE} agents with {options.each} calls of `echo` each, compared with as "
+        "many tasks of one bare SDK client.",
         [
             Figure("bare SDK client", found.bare, "calls/s"),
             Figure("governed, durable", found.governed, "calls/s"),
             Figure("ratio", found.ratios, "", (0.8, True)),
         ],
-        [f"{found.commits:.3f} commits a call"],
+        [f"{found.commits:.3f} commits per call"],
     )
 
 
 def transports_section(folder: Path, options: argparse.Namespace) -> Section:
-    """Measure each transport with few and with many agents."""
+    """Measure each transport at each level of concurrency."""
     figures: list[Figure] = []
     for transport in _TRANSPORTS:
         place = folder / transport
@@ -86,20 +86,20 @@ def transports_section(folder: Path, options: argparse.Namespace) -> Section:
                 Figure(f"{what}, governed, durable", rates.governed, "calls/s"),
                 Figure(f"{what}, ratio", rates.ratios, "", target),
             ]
-    levels = ", ".join(f"{n} of {options.each * times} calls" for n, times in _LEVELS)
+    levels = ", ".join(f"{n} with {options.each * times} calls" for n, times in _LEVELS)
     return Section(
         "transports",
-        "Calls a second over each transport",
-        f"So many agents at once, so many calls of `echo` each ({levels}), against as "
-        "many tasks of one bare client of the SDK. Over HTTP, new (`http`) and of 2024 "
-        "(`sse`), both have the same server process before them; over stdio each has "
-        "its own, of the same program.",
+        "Calls per second over each transport",
+        f"Concurrent agents that call `echo` ({levels} each), compared with as many "
+        "tasks of one bare SDK client. Over streamable HTTP (`http`) and the SSE "
+        "transport of 2024 (`sse`) both sides share one server process; over stdio "
+        "each has its own, of the same program.",
         figures,
     )
 
 
 async def measure(folder: Path, *, transport: str, rounds: int, calls: int) -> Rates:
-    """Run both sides in turns, *calls* an agent, and return what each reached."""
+    """Run both sides alternately, *calls* per agent, and return their rates."""
     async with contestants(folder, transport) as sides:
         return await _compare(*sides, agents=AT_ONCE, rounds=rounds, calls=calls)
 
@@ -119,7 +119,7 @@ async def _each(
         ]
 
 
-async def _compare(  # noqa: PLR0913 -- the two sides, and how much of it
+async def _compare(  # noqa: PLR0913 -- the two sides and the amount of work
     up: Running,
     client: Client,
     agent: Callable[[int], RunRequest],
@@ -157,7 +157,7 @@ async def _governed(up: Running, agents: int, request: RunRequest) -> float:
     took = time.perf_counter() - started
     made = 0
     for run_id in runs:
-        history = await up.store.read(f"run/{run_id}")
+        history = await up.store.reader.read(f"run/{run_id}")
         made += sum(isinstance(e.event, ToolCompleted) for e in history)
     calls = int(str(request.input["n"])) if isinstance(request.input, dict) else 0
     if made != calls * agents:

@@ -1,9 +1,10 @@
 """
-A tool server whose one tool waits until so many calls are in it at once.
+A tool server whose tool ``meet`` blocks all its calls until it is told to go on.
 
     python meeting_server.py COUNT FOLDER
 
-The file ``full`` in the folder says that they are; ``go`` lets all of them return.
+The server creates the file ``full`` in FOLDER when COUNT calls are active. All calls
+return when a file ``go`` appears there.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class _Meeting:
         return types.CallToolResult(content=[types.TextContent(text=str(self.most))])
 
     async def end(self) -> None:
-        while not (_FOLDER / "go").exists():  # noqa: ASYNC110 -- said by another process
+        while not (_FOLDER / "go").exists():  # noqa: ASYNC110 -- another process creates it
             await anyio.sleep(0.05)
         self.over.set()
 

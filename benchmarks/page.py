@@ -1,4 +1,4 @@
-"""A page of figures: what each benchmark found, in a section of its own."""
+"""The page of figures, with one section per benchmark."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _HEAD = """\
-# Figures
+# Benchmarks
 
-Written by `python -m benchmarks --write docs/reference/benchmarks.md`. Each figure is
-the median of its rounds, with the lowest and the highest beside it; what falls short
-of its target says so.
+`python -m benchmarks --write docs/reference/benchmarks.md` writes this page. Each
+figure is the median of its rounds; the spread is the lowest and the highest round. A
+figure that misses its target is marked.
 """
 _SECTION = re.compile(r"<!-- section (\w+) -->\n(.*?)(?=<!-- section |\Z)", re.DOTALL)
 
@@ -21,12 +21,12 @@ _SECTION = re.compile(r"<!-- section (\w+) -->\n(.*?)(?=<!-- section |\Z)", re.D
 @dataclass(frozen=True, slots=True)
 class Figure:
     """
-    One thing that was measured.
+    One measured quantity.
 
     Attributes:
-        values: One a round.
+        values: One per round.
 
-        target: The bound, and whether it is the least (or else the most) there may be.
+        target: The bound, and whether it is a lower bound (or else an upper one).
     """
 
     what: str
@@ -40,7 +40,7 @@ class Figure:
         return statistics.median(self.values)
 
     def cells(self) -> tuple[str, str, str, str]:
-        """Return what, median, spread and target, in words."""
+        """Return the cells of its row: what, median, spread, target."""
         spread = f"{_number(min(self.values))} to {_number(max(self.values))}"
         return (
             self.what,
@@ -61,14 +61,14 @@ class Figure:
 @dataclass(frozen=True, slots=True)
 class Section:
     """
-    What one benchmark found.
+    The results of one benchmark.
 
     Attributes:
-        name: The command: ``python -m benchmarks NAME``.
+        name: Its name on the command line: ``python -m benchmarks NAME``.
 
         fixture: What was measured, in a sentence or two.
 
-        notes: Lines below the figures.
+        notes: Paragraphs below the figures.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Section:
     notes: Sequence[str] = field(default=())
 
     def to_text(self) -> str:
-        """Return it for a terminal."""
+        """Return the section as text for a terminal."""
         rows = [figure.cells() for figure in self.figures]
         lines = [
             f"{what:<44}{value:>16}  {rest}"
@@ -88,7 +88,7 @@ class Section:
         return "\n".join([f"-- {self.title}", *lines, *self.notes])
 
     def to_markdown(self, machine: str) -> str:
-        """Return it for the page."""
+        """Return the section as Markdown for the page."""
         table = ["| what | median | spread | target |", "| --- | --- | --- | --- |"]
         table += ["| " + " | ".join(figure.cells()) + " |" for figure in self.figures]
         parts = [
@@ -106,7 +106,7 @@ class Section:
 
 
 def write(path: Path, sections: Sequence[Section], machine: str) -> None:
-    """Write *sections* to the page, in place of those it has of the same names."""
+    """Write *sections* to the page; they replace those of the same names."""
     old = path.read_text("utf-8") if path.exists() else ""
     kept = {found[1]: found[0] for found in _SECTION.finditer(old)}
     new = {one.name: one.to_markdown(machine) for one in sections}
@@ -115,4 +115,4 @@ def write(path: Path, sections: Sequence[Section], machine: str) -> None:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004 -- digits enough
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004 -- three digits

@@ -1,11 +1,11 @@
 """
-Programs that a served agent is measured beside, each in a process of its own.
+Peer programs of the benchmark of served agents, each in a process of its own.
 
     python -m benchmarks.peers plain     an SDK server; its handler calls the tool
-    python -m benchmarks.peers fastmcp   FastMCP's proxy before the same tool
-    python -m benchmarks.peers sink      takes spans, and forgets them
+    python -m benchmarks.peers fastmcp   FastMCP's proxy in front of the same tool
+    python -m benchmarks.peers sink      accepts spans and drops them
 
-Standard error tells the address, on its first line.
+The first line on standard error is the address.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _App: TypeAlias = Callable[..., Awaitable[None]]
 
 @asynccontextmanager
 async def _plain() -> AsyncGenerator[tuple[_App, str]]:
-    """Yield a server with one tool, that calls the other."""
+    """Yield a server whose tool calls the tool of another server."""
     program = StdioServerParameters(command=sys.executable, args=[*_TOOL])
     async with Client(program) as client:
         await client.list_tools()

@@ -1,9 +1,9 @@
 """
-Where each microsecond of a governed call goes.
+Profile of a governed call by steps.
 
-One agent calls ``echo`` again and again. The steps of a call are timed from inside
-the host; each instant belongs to the innermost of them, so they add up to the whole.
-What the timing itself costs is in there, about half a microsecond a step.
+One agent calls ``echo`` repeatedly. The steps of a call are timed inside the host; each
+instant is charged to the innermost step, so that the steps add up to the total. The
+overhead of the timing is included: about half a microsecond per step.
 """
 
 from __future__ import annotations
@@ -37,50 +37,50 @@ _OUTSIDE = "outside"
 _GUEST = "guest: worker, sockets, wake-ups"
 _STEPS = {
     "read": (Link, "buffer_updated", "socket: read the frame"),
-    "door": (GuestCalls, "call", "reply: build it, and what glues the steps"),
+    "door": (GuestCalls, "call", "reply: build it; code between the steps"),
     "decode": (GuestCalls, "_tool_call", "decode: bytes to a call, digest"),
     "gateway": (Gateway, "call", "gateway: recall, record, settle"),
     "decide": (Judge, "_decide", "decide: the grant"),
     "draft": (Drafter, "draft", "seal: stamp, salt, pack"),
     "hash": (Draft, "hash", "hash: the chain"),
     "append": (Transactions, "commit", "append: insert the rows"),
-    "forward": (ToolRouter, "call_tool", "forward: the tool server, there and back"),
+    "forward": (ToolRouter, "call_tool", "forward: round trip to the tool server"),
     "send": (Link, "_send", "socket: write the reply"),
 }
 
 
 _WORKER = (
-    "The worker takes {:.0f} us of processor time a call, for guest and host "
-    "function; some of it while the host is still in its own steps."
+    "The worker takes {:.0f} us of processor time per call, for the guest and the host "
+    "function; part of it overlaps with the steps of the host."
 )
 _COMMIT = "fsync: COMMIT"
 _DONE = {
-    "forward: the tool server, there and back": (
-        "calls pass by the dispatcher of the SDK (decision 0005). A request is one "
-        "write, and its answer is judged as its bytes come in, so this costs about as "
-        "much as the bare SDK call of the first section, to the same server, with "
-        "limits, deadline and progress. A client written by hand needs about two "
-        "thirds of the SDK's time there, so most of what is left is the server's."
+    "forward: round trip to the tool server": (
+        "calls bypass the dispatcher of the SDK (decision 0005). A request is one "
+        "write, and its answer is validated as its bytes arrive. Limits, deadline and "
+        "progress included, this step costs about as much as the bare SDK call of the "
+        "first section to the same server. A hand-written client needs about two "
+        "thirds of the SDK's time there, so most of the rest is the server's."
     ),
     _COMMIT: (
-        "it is one a call, not two: the outcome of a call rides with the intent of the "
-        "next (decision 0004), and a run that is alone commits on the event loop, "
-        "without a hop to a thread."
+        "a call has one commit, not two: the outcome of a call is written with the "
+        "intent of the next (decision 0004). A single run commits on the event loop, "
+        "without a switch to a thread."
     ),
 }
 
 
 def _largest(steps: list[tuple[str, float]]) -> list[str]:
-    """Return what was done about the largest two."""
+    """Return what was done about the two largest steps."""
     return [
         f"What was done about the {rank} step, {what.partition(':')[0]}: "
-        + _DONE.get(what, "nothing yet.")
+        + _DONE.get(what, "nothing so far.")
         for rank, (what, _) in zip(("largest", "second"), steps, strict=False)
     ]
 
 
 class _Timer:
-    """Charges each instant to the step that was entered last."""
+    """Charges each instant to the innermost active step."""
 
     def __init__(self) -> None:
         self.spent: Counter[str] = Counter()
@@ -122,7 +122,7 @@ class _Timer:
 
 
 class _Driver:
-    """The connection of the committer, whose COMMIT is a step of its own."""
+    """A proxy of the committer's connection that times COMMIT as a separate step."""
 
     def __init__(self, driver: Any, timer: _Timer) -> None:  # noqa: ANN401 -- any database
         self._driver = driver
@@ -139,23 +139,23 @@ class _Driver:
 
 
 def section(folder: Path, options: argparse.Namespace) -> Section:
-    """Measure, and return the steps of a call, the largest first."""
+    """Measure the steps of a call, and return them with the largest first."""
     calls = 4 * options.calls
     found, worker = asyncio.run(measure(folder, calls=calls))
     steps = sorted(found.items(), key=lambda item: -item[1])
     whole = sum(found.values())
     return Section(
         "profile",
-        "Where each microsecond of a call goes",
-        f"{calls:,} calls of `echo` by one agent, one after the other, as in the first "
-        f"section. {whole:.0f} us a call, with the timing of the steps.",
+        "Profile of a call",
+        f"{calls:,} sequential calls of `echo` by one agent, as in the first section. "
+        f"{whole:.0f} us per call, including the timing of the steps.",
         [Figure(what, [spent], "us") for what, spent in steps],
         [_WORKER.format(worker), *_largest(steps)],
     )
 
 
 async def measure(folder: Path, *, calls: int) -> tuple[dict[str, float], float]:
-    """Return microseconds a call of each step, and of the worker's processor time."""
+    """Return microseconds per call: of each step, and the worker's processor time."""
     async with scale.up(folder) as running:
         await running.host.start(scale.echo_request(running, "demo", "echo", 100))
         committer: Any = attrgetter("_writer._committer")(running.store)
@@ -165,7 +165,7 @@ async def measure(folder: Path, *, calls: int) -> tuple[dict[str, float], float]
             for name, (owner, method, _) in _STEPS.items():
                 timed = timer.around(name, getattr(owner, method))
                 stack.enter_context(mock.patch.object(owner, method, timed))
-            driver = _Driver(committer._driver, timer)  # noqa: SLF001 -- it has no port for this
+            driver = _Driver(committer._driver, timer)  # noqa: SLF001 -- no port exposes it
             stack.enter_context(mock.patch.object(committer, "_driver", driver))
             request = scale.echo_request(running, "demo", "echo", calls)
             await running.host.start(request)
@@ -178,7 +178,7 @@ async def measure(folder: Path, *, calls: int) -> tuple[dict[str, float], float]
 
 
 def _worker_time(up: Running) -> float:
-    """Return seconds of processor time of the workers."""
+    """Return the processor time of the workers in seconds."""
     total = 0.0
     for worker in up.sandbox._workers:  # type: ignore[attr-defined] # noqa: SLF001 -- as above
         pid = worker.link.result()._process.pid  # noqa: SLF001 -- as above

@@ -1,10 +1,9 @@
 """
-What it takes to go on: a long prefix executed again, and many runs that wait.
+Measure resuming: the replay of a long prefix, and the memory of suspended runs.
 
-Resume: a run of `agents/echo` whose host died before its end was recorded, in a
-database of its own each round; a new host takes it over. Suspended: runs with an
-unsafe call in doubt, each taken over and suspended again; what is left of them in
-memory is looked for.
+Resume: a run of `agents/echo` whose host died before it recorded the end; a new host
+takes it over. Each round has its own database. Suspended: runs with an unsafe call in
+doubt, each taken over and suspended again; measured is the memory that they leave.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ _AT_ONCE = 32
 
 
 def section(folder: Path, options: argparse.Namespace) -> Section:
-    """Measure, and return what going on costs."""
+    """Measure the time of resuming and the memory of suspended runs."""
     seconds = asyncio.run(_resumed(folder, options.rounds, options.prefix))
     apart = folder / "suspended"
     apart.mkdir()
     grown = asyncio.run(_suspended(apart, options.suspended))
     return Section(
         "resume",
-        "Going on after a crash",
+        "Resuming after a crash",
         f"A run of `agents/echo` with {options.prefix:,} recorded calls, read from "
-        "SQLite and executed again by a new host, whose worker starts with it. And "
-        f"{options.suspended:,} runs that were taken over and suspended: PSS of all "
-        "processes before and after.",
+        "SQLite and executed again by a new host; includes the start of the worker. "
+        f"Then {options.suspended:,} runs taken over and suspended: the difference in "
+        "PSS of all processes, per run.",
         [
             Figure("resumed and completed", seconds, "s", (3.0, False)),
-            Figure("memory that one suspended run adds", [grown / 1000], "kB"),
+            Figure("memory of one suspended run", [grown / 1000], "kB"),
         ],
     )
 
@@ -53,7 +52,7 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
 async def _resumed(folder: Path, rounds: int, calls: int) -> list[float]:
     async with up(folder) as live:
         run_id = await live.host.start(echo_request(live, "demo", "echo", calls))
-        history = await live.store.read(f"run/{run_id}")
+        history = await live.store.reader.read(f"run/{run_id}")
         events = [item.event for item in history if item.event is not None]
         blobs = await _blobs(live, events)
     seconds: list[float] = []
@@ -66,7 +65,7 @@ async def _resumed(folder: Path, rounds: int, calls: int) -> list[float]:
             began = time.perf_counter()
             await live.host.resume(run_id, actor=_ACTOR, grant=grant)
             seconds.append(time.perf_counter() - began)
-            after = await live.store.read(f"run/{run_id}")
+            after = await live.store.reader.read(f"run/{run_id}")
             if not isinstance(after[-1].event, RunCompleted):
                 sys.exit(f"Error: the run ended with {after[-1].event}")
     return seconds
@@ -76,7 +75,7 @@ async def _suspended(folder: Path, count: int) -> float:
     async with up(folder) as live:
         request = echo_request(live, "demo", "echo", 1)
         first = await live.host.start(request)
-        history = await live.store.read(f"run/{first}")
+        history = await live.store.reader.read(f"run/{first}")
         events = [item.event for item in history if item.event is not None]
         cut = [e for e in events if isinstance(e, RunStarted | ToolInvoked)]
         ids = [
@@ -97,8 +96,8 @@ async def _suspended(folder: Path, count: int) -> float:
         await asyncio.gather(*map(one, ids[1:]))
         gc.collect()
         after = sum(memory()[0].values())
-        if len(await live.store.runs(count + 1, state="suspended")) != count:
-            sys.exit("Error: not every run is suspended")
+        if len(await live.store.reader.runs(count + 1, state="suspended")) != count:
+            sys.exit("Error: a run is not suspended")
     return (after - before) / (count - 1)
 
 
@@ -108,14 +107,15 @@ async def _blobs(live: Running, events: Sequence[Event]) -> dict[str, bytes]:
     entries = [entry for entry in started.catalogue.values() if isinstance(entry, dict)]
     names = {str(one["definition_sha256"]) for one in entries if one.get("visible")}
     return {
-        name: await live.store.blob(name) for name in {*names, started.module_sha256}
+        name: await live.store.reader.blob(name)
+        for name in {*names, started.module_sha256}
     }
 
 
 async def _write(
     live: Running, run_id: str, events: Sequence[Event], blobs: dict[str, bytes]
 ) -> None:
-    """Write the log of a run whose host is gone."""
+    """Write the log of a run whose host has died."""
     log = live.store.create(f"run/{run_id}")
     first = events[0]
     assert isinstance(first, RunStarted)  # noqa: S101 -- the first event

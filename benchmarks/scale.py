@@ -1,10 +1,10 @@
 """
-How much one host carries: runs a second, agents that wait, calls replayed.
+Measure the capacity of one host: runs per second, waiting agents, replayed calls.
 
-Runs: a guest that returns at once, some in flight, the start and the end of each
-durable. Waiting: so many guests of `agents/echo` in one tool of a stdio server at
-the same time, which counts them; the memory of all processes, summed as PSS.
-Replay: a recorded run of `agents/echo` executed again, host and worker on one core.
+Runs: guests that return at once, several in flight; the start and the end of each are
+durable. Waiting: guests of `agents/echo` that wait in one tool of a stdio server,
+which counts them; the memory is the PSS of all processes. Replay: a recorded run of
+`agents/echo` executed again, with host and worker on one core.
 """
 
 from __future__ import annotations
@@ -68,23 +68,23 @@ tools = ["demo/echo", "meeting/meet"]
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """
-    What it takes to wait.
+    Resources of agents that wait.
 
     Attributes:
-        inside: How many calls the tool itself counted at one time.
+        inside: Number of concurrent calls that the tool counted.
 
-        ended: How many runs completed.
+        ended: Number of runs that completed.
 
-        processes: How many processes there were.
+        processes: Number of processes.
 
-        pss: Bytes, of all of them.
+        pss: Bytes of all processes.
 
-        parts: The same by what they are.
+        parts: Bytes by kind of process.
 
-        threads: Of the host.
+        threads: Threads of the host.
 
-        seconds: From the first start until all were inside, and from there until
-            all had ended.
+        seconds: From the first start until all calls were active, and from then
+            until all runs had ended.
     """
 
     inside: int
@@ -99,12 +99,12 @@ class Waiting:
 @dataclass(frozen=True, slots=True)
 class Replays:
     """
-    Recorded calls that were replayed.
+    Replays of recorded calls.
 
     Attributes:
-        reply: Bytes of one answer, as the guest gets it.
+        reply: Bytes of one answer, as the guest receives it.
 
-        seconds: Of each replay: read, decode, execute, compare.
+        seconds: Duration of each replay: read, decode, execute, compare.
     """
 
     calls: int
@@ -113,55 +113,57 @@ class Replays:
 
 
 def runs_section(folder: Path, options: argparse.Namespace) -> Section:
-    """Measure, and return runs a second."""
+    """Measure runs per second."""
     rates = asyncio.run(runs(folder, rounds=options.rounds, count=options.runs))
     return Section(
         "runs",
         "Runs of a trivial agent",
-        f"{options.runs} runs a round, {IN_FLIGHT} in flight, of a module that returns "
-        "at once; start and end of each are durable (SQLite, synchronous FULL).",
-        [Figure("runs a second", rates, "", (500, True))],
+        f"{options.runs} runs per round, {IN_FLIGHT} in flight, of a module that "
+        "returns at once. Start and end of each run are durable (SQLite, synchronous "
+        "FULL).",
+        [Figure("runs per second", rates, "", (500, True))],
     )
 
 
 def waiting_section(folder: Path, options: argparse.Namespace) -> Section:
-    """Measure, and return the memory of agents that wait."""
+    """Measure the memory of agents that wait."""
     found = asyncio.run(waiting(folder, count=options.waiting))
     if found.inside != options.waiting or found.ended != options.waiting:
         sys.exit(f"Error: {found.inside} calls at once, {found.ended} runs completed")
     parts = [
-        Figure(f"of it, {what}", [size / 1e6], "MB")
+        Figure(f"memory, {what}", [size / 1e6], "MB")
         for what, size in sorted(found.parts.items())
     ]
     return Section(
         "waiting",
         "Agents that wait in a tool",
-        f"{found.inside:,} agents (`agents/echo`) in one tool of a stdio server at the "
-        f"same time, counted by the tool; all {found.ended:,} completed. PSS of all "
-        f"{found.processes} processes: host, workers, compile children, server.",
+        f"{found.inside:,} agents (`agents/echo`) wait in one tool of a stdio server "
+        f"at the same time, counted by the tool; all {found.ended:,} completed. Memory "
+        f"is the PSS of all {found.processes} processes: host, workers, compile "
+        "children, server.",
         [
             Figure("memory", [found.pss / 1e6], "MB", (500, False)),
             *parts,
             Figure("threads of the host", [found.threads], ""),
-            Figure("until all were inside", [found.seconds[0]], "s"),
-            Figure("from there until all had ended", [found.seconds[1]], "s"),
+            Figure("until all calls were active", [found.seconds[0]], "s"),
+            Figure("from then until all had ended", [found.seconds[1]], "s"),
         ],
     )
 
 
 def replay_section(folder: Path, options: argparse.Namespace) -> Section:
-    """Measure, and return recorded calls a second."""
+    """Measure recorded calls per second."""
     found = asyncio.run(replays(folder, rounds=options.rounds, calls=options.recorded))
     return Section(
         "replay",
         "Replay",
         f"A run of `agents/echo` (C, {len(_echo()):,} bytes) with {found.calls:,} "
         f"recorded calls and replies of {found.reply} bytes, read from SQLite, "
-        "executed again and compared; host and worker share one core. The first round "
-        "starts the worker.",
+        "executed again and compared. Host and worker share one core. The first round "
+        "includes the start of the worker.",
         [
             Figure(
-                "recorded calls a second",
+                "recorded calls per second",
                 [found.calls / one for one in found.seconds],
                 "",
                 (10_000, True),
@@ -171,7 +173,7 @@ def replay_section(folder: Path, options: argparse.Namespace) -> Section:
 
 
 async def runs(folder: Path, *, rounds: int, count: int) -> list[float]:
-    """Return runs a second, of each round."""
+    """Return runs per second of each round."""
     rates: list[float] = []
     async with up(folder) as live:
         request = _request(live, TRIVIAL)
@@ -195,12 +197,12 @@ async def _drain(live: Running, request: RunRequest, left: Iterator[int]) -> Non
 
 
 async def waiting(folder: Path, *, count: int) -> Waiting:
-    """Return what *count* agents take that wait in one tool."""
+    """Return the resources of *count* agents that wait in one tool."""
     async with up(folder, count=count) as live:
         request = echo_request(live, "meeting", "meet", 1)
         began = time.perf_counter()
         started = [asyncio.create_task(live.host.start(request)) for _ in range(count)]
-        while not (folder / "full").exists():  # noqa: ASYNC110 -- said by another process
+        while not (folder / "full").exists():  # noqa: ASYNC110 -- another process creates it
             await asyncio.sleep(0.05)
         inside_after = time.perf_counter() - began
         parts, processes = memory()
@@ -209,7 +211,7 @@ async def waiting(folder: Path, *, count: int) -> Waiting:
         (folder / "go").touch()
         ids = await asyncio.gather(*started)
         ended_after = time.perf_counter() - began
-        history = await live.store.read(f"run/{ids[-1]}")
+        history = await live.store.reader.read(f"run/{ids[-1]}")
         counted = [e.event for e in history if isinstance(e.event, ToolCompleted)]
         return Waiting(
             inside=int(counted[0].message),
@@ -223,7 +225,7 @@ async def waiting(folder: Path, *, count: int) -> Waiting:
 
 
 async def replays(folder: Path, *, rounds: int, calls: int) -> Replays:
-    """Record one run, and return what replaying it takes on one core."""
+    """Record one run, and measure its replays on one core."""
     with one_core():
         async with up(folder) as live:
             request = echo_request(live, "demo", "echo", calls)
@@ -233,7 +235,7 @@ async def replays(folder: Path, *, rounds: int, calls: int) -> Replays:
                 began = time.perf_counter()
                 found = await replay(
                     run_id,
-                    store=live.store,
+                    store=live.store.reader,
                     sandbox=live.sandbox,
                     telemetry=live.telemetry,
                 )
@@ -245,7 +247,7 @@ async def replays(folder: Path, *, rounds: int, calls: int) -> Replays:
 
 @contextlib.contextmanager
 def one_core() -> Generator[None]:
-    """Keep this process, and those that it starts, on one core."""
+    """Pin this process and its children to one core."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     try:
@@ -255,7 +257,7 @@ def one_core() -> Generator[None]:
 
 
 async def _reply_size(live: Running, run_id: str) -> int:
-    history = await live.store.read(f"run/{run_id}")
+    history = await live.store.reader.read(f"run/{run_id}")
     first = next(e for r in history if isinstance(e := r.event, ToolCompleted))
     ended = outcome_of(first)
     return len(codec.encode(reply(ended[1])[1])) if ended else 0
@@ -263,7 +265,7 @@ async def _reply_size(live: Running, run_id: str) -> int:
 
 @contextlib.asynccontextmanager
 async def up(folder: Path, *, count: int = 1) -> AsyncGenerator[Running]:
-    """Bring up a host on SQLite, with the servers of this benchmark."""
+    """Start a host on SQLite with the servers of this benchmark."""
     text = _CONFIG.format(
         server=Path(__file__).with_name("meeting_server.py"), count=count, folder=folder
     )
@@ -291,14 +293,14 @@ def _request(live: Running, module: bytes, **given: JSON) -> RunRequest:
 
 
 def echo_request(live: Running, server: str, tool: str, calls: int) -> RunRequest:
-    """Return a run of `agents/echo` that makes so many calls of one tool."""
+    """Return a request for a run of `agents/echo` with *calls* calls of one tool."""
     name = f"mcp__{server}__{tool}"
     request = _request(live, _echo(), tool=name, n=calls, text=TEXT)
     return replace(request, grant=_only(request.grant, server))
 
 
 def _only(grant: Grant, server: str) -> Grant:
-    """Return *grant* for one server: no other needs to start."""
+    """Return *grant* for one server, so that no other has to start."""
     rules = [
         replace(rule, tools=tuple(p for p in rule.tools if p.covers_server(server)))
         for rule in grant.allow
@@ -315,7 +317,7 @@ async def _completed(live: Running) -> int:
 
 
 def memory() -> tuple[dict[str, int], int]:
-    """Return PSS by kind of process, and the number of processes: ours and below."""
+    """Return PSS by kind of process, and the number: this one and descendants."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():

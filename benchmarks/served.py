@@ -1,10 +1,10 @@
 """
-A call of a served agent: network in, sandbox, tool, network out; all of it durable.
+Measure a durable call of a served agent: network in, sandbox, tool, network out.
 
-Beside it, in turns of a few calls: a plain server of the SDK whose handler calls the
-same tool with the SDK's client, and FastMCP's proxy before the same tool. Each is a
-process of its own with a tool server of its own, over stdio; the one client is the
-SDK's. Another host like ours sends its spans to a local receiver.
+The peers are a plain SDK server whose handler calls the same tool with the SDK's
+client, and FastMCP's proxy in front of the same tool. Each is a process of its own with
+its own tool server over stdio; all are called by the SDK's client. A second host of
+ours sends its spans to a local receiver. The sides alternate every few calls.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .page import Figure, Section
 __all__ = ["ASKED", "CONFIG", "host", "section"]
 
 _AT_ONCE = 32
-#: Turns of a round: what else the machine does is shared by all sides.
+#: Turns per round, so that other load on the machine affects all sides.
 _TURNS = 10
 CONFIG = """\
 version = 1
@@ -55,19 +55,19 @@ _OURS, _TRACED, _PLAIN, _FASTMCP = "served agent", "traced", "plain", "FastMCP"
 
 
 def section(folder: Path, options: argparse.Namespace) -> Section:
-    """Measure, and return times, rates and their ratios."""
+    """Measure times, rates and their ratios."""
     times, rates = asyncio.run(
         _measured(folder, options.rounds, options.calls, options.each)
     )
     return Section(
         "serve",
         "A call of a served agent",
-        "The agent calls the tool `echo` once; beside it a plain server of the SDK "
-        "whose handler does, and FastMCP's proxy before it. One client of the SDK, "
-        f"one call after the other, then {_AT_ONCE} at a time; in turns, "
-        f"{_TURNS} in each round.",
+        "The agent calls the tool `echo` once. The peers are a plain SDK server whose "
+        "handler does the same, and FastMCP's proxy in front of the tool. One SDK "
+        f"client calls in sequence, then {_AT_ONCE} at a time. The sides alternate, "
+        f"{_TURNS} turns per round.",
         [*_times(times), *_rates(rates)],
-        ["The served agent takes a token, runs in the sandbox, is durable and logged."],
+        ["The served agent checks a token, runs in a sandbox, is durable and logged."],
     )
 
 
@@ -149,7 +149,7 @@ async def _times_of(client: Client, name: str, calls: int) -> list[float]:
 
 
 async def _spent(client: Client, name: str, each: int) -> float:
-    """Return the seconds that all take, each with so many calls."""
+    """Return the seconds until all concurrent tasks made *each* calls."""
 
     async def task() -> None:
         for _ in range(each):
@@ -180,7 +180,7 @@ async def _ours(folder: Path, more: str) -> AsyncGenerator[Client]:
 
 @asynccontextmanager
 async def _client(url: str, token: str = "") -> AsyncGenerator[Client]:
-    import httpx2  # noqa: PLC0415 -- what the SDK speaks with
+    import httpx2  # noqa: PLC0415 -- the SDK's HTTP client
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
 
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -197,10 +197,10 @@ def host(
     folder: Path, more: str = ""
 ) -> Generator[tuple[dict[str, Any], str, subprocess.Popen[str]]]:
     """
-    Serve the agent ``echo`` in a process of its own.
+    Serve the agent ``echo`` in a separate process.
 
     Yields:
-        What it said when it was up, a token that may run agents, and the process.
+        The document that it printed at start, a token with scope ``run``, the process.
     """
     folder.mkdir()
     shutil.copy(find_shared("agents/echo/echo.wasm"), folder)

@@ -1,4 +1,4 @@
-"""Many servers that are slow to start: how long until all of them can be called."""
+"""Measure the start of many slow servers, until all can be called."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SERVER = (
 
 
 def section(folder: Path, options: argparse.Namespace) -> Section:
-    """Measure, and return the seconds and what they are to be compared with."""
+    """Measure the start of one server and of all together."""
     del folder
     rounds, number = options.rounds, options.servers
     alone = [asyncio.run(measure(1)) for _ in range(rounds)]
@@ -38,11 +38,11 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
     bound = _SLACK + number * statistics.median(cpu) / cores
     return Section(
         "slow",
-        "Servers that are slow to start",
-        f"{number} servers in Python (`caxton_host.demo_server`) that sleep "
-        f"{_SLEEP:g} s first, started by one host, until the tools of all are listed. "
-        f"The target is {_SLACK:g} s, and the processor time of as many starts, "
-        f"measured one at a time, divided among {cores} cores.",
+        "Slow servers",
+        f"One host starts {number} servers in Python (`caxton_host.demo_server`), each "
+        f"of which sleeps {_SLEEP:g} s first; the time runs until the tools of all are "
+        f"listed. The target is {_SLACK:g} s plus the processor time of as many "
+        f"starts, measured one at a time, divided by {cores} cores.",
         [
             Figure("one, until it is ready", [took for took, _ in alone], "s"),
             Figure("processor time of one", cpu, "s"),
@@ -57,7 +57,7 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
 
 
 async def measure(number: int) -> tuple[float, float]:
-    """Start so many, and return the seconds and the processor time of one of them."""
+    """Start *number* servers; return the seconds and the processor time per server."""
     names = [f"slow{one}" for one in range(number)]
     configs = {
         name: ServerConfig(
@@ -76,6 +76,6 @@ async def measure(number: int) -> tuple[float, float]:
 
 
 def _used() -> float:
-    """Return the processor seconds of all children that have ended."""
+    """Return the processor seconds of all ended children."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

@@ -1,4 +1,4 @@
-"""How long a person waits: the command line, as processes of their own."""
+"""Measure the latency of the command line, each command in a new process."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ tools = ["demo/get_weather"]
 
 
 def caxton() -> str:
-    """Return the program that is installed beside this interpreter."""
+    """Return the path of the command installed with this interpreter."""
     return str(Path(sysconfig.get_path("scripts")) / "caxton")
 
 
 def section(folder: Path, options: argparse.Namespace) -> Section:
-    """Measure, and return how long each command takes."""
+    """Measure the duration of each command."""
     return Section(
         "start",
-        "What a person waits for",
-        "Processes of their own; the run is of `agents/weather`, with a Python server.",
+        "Latency of the command line",
+        "Each command is a new process; the run is of `agents/weather`, with a Python "
+        "server.",
         [
             Figure(what, [1e3 * one for one in seconds], "ms")
             for what, seconds in measure(folder, options.rounds).items()
@@ -49,7 +50,7 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
 
 
 def measure(folder: Path, rounds: int) -> dict[str, list[float]]:
-    """Return seconds of ``--help`` and of a run with a Python stdio server."""
+    """Return the seconds of ``--help`` and of a run with a Python stdio server."""
     (folder / "caxton.toml").write_text(_CONFIG, encoding="utf-8")
     module = find_shared("agents/weather/weather.wasm").read_bytes()
     (folder / "weather.wasm").write_bytes(module)

@@ -15,14 +15,14 @@ TEMPLATE = find_shared("agents/templates/javascript")
 
 def workshop(factory: pytest.TempPathFactory) -> Path:
     """Return a new folder below which agents can be built with the one build tool."""
-    tool = once(factory, "componentize-qjs", _install)
+    tool = once(factory, "componentize-qjs", install)
     folder = factory.mktemp("javascript")
     for file in tool.iterdir():
         (folder / file.name).symlink_to(file)
     return folder
 
 
-def _install(folder: Path) -> None:
+def install(folder: Path) -> None:
     """
     Have npm put the build tool into *folder*.
 

@@ -28,10 +28,6 @@ class Server:
     def __init__(self, program: PostgresServer) -> None:
         self._program = program
         self._numbers = count(1)
-        # No test takes the power away; a killed server has its data from the system.
-        for setting in ("fsync", "full_page_writes"):
-            self.execute(f"ALTER SYSTEM SET {setting} = off")
-        self.execute("SELECT pg_reload_conf()")
         self.make("caxton", template="template0")
         migrate.upgrade(self.url("caxton"))
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 NOW = 1_700_000_000_123_456
 WORD = bytes(range(1, 9))
 
-_FILES = r"PermissionError: .*an agent has no files of its own: call a tool that has"
-_SOCKETS = r"PermissionError: .*an agent has no network of its own.*"
-_PROCESS = r"PermissionError: .*an agent has no process of its own.*"
+_FILES = r"PermissionError: .*an agent has no files:.*"
+_SOCKETS = r"PermissionError: .*an agent has no network:.*"
+_PROCESS = r"PermissionError: .*an agent has no process:.*"
 
 #: An expression, and a pattern of its value's `repr` or of the exception.
 STILL: Mapping[str, str] = {

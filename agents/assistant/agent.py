@@ -1,9 +1,9 @@
 """
-Answers a question with a language model and the tools that are granted.
+Answer a question with a language model and the granted tools.
 
-Input: {"question": text}. Output: the answer, and what was asked of tools on the way.
-The model is a tool like any other: "complete" of a server named "model". What it asks
-for is asked of the host, and what the host denies it is told.
+Input: {"question": text}. Output: the answer and the calls of tools. The model is a
+tool like any other: "complete" of the server "model". The agent makes the calls that
+the model requests, and tells the model about denials.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROUNDS = 8
 
 
 class Wanted(TypedDict):
-    """A call that the model wants."""
+    """A call that the model requests."""
 
     id: str
     name: str
@@ -61,14 +61,14 @@ def run() -> dict[str, JSON]:
 
 
 def ask(wanted: list[Wanted]) -> list[Reply | AgentError]:
-    """Make the calls that the model wants, all at once."""
+    """Make the calls that the model requests, all at once."""
     for call in wanted:
         log.info(f"the model wants {call['name']}")
     return mcp_call_many([(call["name"], call["arguments"]) for call in wanted])
 
 
 def told(reply: Reply | AgentError) -> str:
-    """Return what the model is told of a call."""
+    """Return the outcome of a call as text for the model."""
     if isinstance(reply, Denied):
         return f"You may not use this tool: {reply.message}. Go on without it."
     if isinstance(reply, AgentError):

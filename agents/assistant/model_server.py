@@ -1,12 +1,12 @@
 """
-A language model that is none: it follows a script, offline, and always says the same.
+A simulated language model that follows a fixed script offline.
 
     python model_server.py
 
-Its one tool "complete" takes the messages so far and the tools that are offered, as the
-interfaces of language models do, and answers with the next message. Asked about the
-weather, it looks up each city that is named, then wants to tell somebody, and at last
-answers with what it was told.
+Its tool "complete" takes the messages so far and the offered tools, as the interfaces
+of language models do, and answers with the next message. Asked about the weather, it
+requests the weather of each city in the question, then requests a mail, and finally
+answers with the results.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def complete(messages: list[dict[str, Any]], offered: list[str]) -> dict[str, An
 
 
 def said(content: str | None, *calls: tuple[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return a message with this *content*, and these calls of tools."""
+    """Return a message with a *content* and calls of tools."""
     wanted = [
         {"id": f"call-{at}", "name": name, "arguments": arguments}
         for at, (name, arguments) in enumerate(calls, 1)

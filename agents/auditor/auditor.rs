@@ -1,17 +1,17 @@
-//! Reads the newest commits of a git repository, and reports what to look at.
+//! Reads the newest commits of a git repository, and reports findings for a reviewer.
 //!
-//! One call asks for the log, one batch for every commit in it. Input: {"repository":
-//! path, "commits": number}. Output: what each commit changed, findings, and the commits
+//! One call reads the log, and one batch reads its commits. Input: {"repository": path,
+//! "commits": number}. Output: the changes of each commit, findings, and the commits
 //! that could not be read, with the reason.
 
 use caxton::{json, Error, Level, Value};
 
 caxton::agent!(run);
 
-/// Lines that a commit may add before somebody should ask why.
+/// Number of added lines above which a commit is a finding.
 const MANY_LINES: usize = 500;
 
-/// What an added line must not hold, in lower case, and what to call it.
+/// Texts that an added line must not contain, in lower case, and their names.
 const SECRETS: [(&str, &str); 5] = [
     ("-----begin rsa private key", "a private key"),
     ("-----begin openssh private key", "a private key"),
@@ -52,7 +52,7 @@ fn run() -> Result<(), Error> {
     Ok(())
 }
 
-/// The commits that a log names. A message may hold anything: only a whole name counts.
+/// The commits in a log. A message is arbitrary text, so only a complete hash counts.
 fn shas(log: &str) -> Vec<&str> {
     log.lines()
         .filter_map(|line| line.strip_prefix("Commit: "))

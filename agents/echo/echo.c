@@ -1,7 +1,8 @@
 /*
- * Calls one tool again and again: the agent that benchmarks measure.
+ * Calls one tool repeatedly: the agent of the benchmarks.
  *
- * Input: {"tool": name, "n": calls, "text": text}. Output: how many were fine.
+ * Input: {"tool": name, "n": calls, "text": text}. Output: the number of
+ * successful calls.
  */
 #include "caxton.h"
 
@@ -13,7 +14,7 @@ CX_RUN {
   int64_t calls = cx_int_of(cx_find(input, "n")), fine = 0;
   if (wanted.size >= sizeof tool || said.size > sizeof text) return 1;
 
-  /* The next reply takes the place of the input. */
+  /* The next reply overwrites the input. */
   for (uint32_t i = 0; i < wanted.size; i++) tool[i] = wanted.at[i];
   for (uint32_t i = 0; i < said.size; i++) text[i] = said.at[i];
   said.at = text;

@@ -1,7 +1,7 @@
-//! Draws lots. It needs no tool: what it uses is in every run's log.
+//! Draws lots. It needs no tool: its random numbers come from the run.
 //!
-//! The seed is in the log before the draw, so nobody can draw again until it suits
-//! them, and a replay draws the same. Input: {"names": [...], "winners": number}.
+//! The seed is in the log before the draw, so every repeated draw is on record, and a
+//! replay draws the same. Input: {"names": [...], "winners": number}.
 
 use caxton::{json, Level};
 
@@ -31,8 +31,8 @@ fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// A number below `end`, each as likely as any other: the rest of the division would
-/// favour small ones, so what does not divide evenly is drawn again.
+/// A uniformly distributed number below `end`. Numbers beyond the largest multiple of
+/// `end` are drawn again, because they would favour small results.
 fn below(end: u64) -> u64 {
     let fair = u64::MAX - u64::MAX % end;
     loop {

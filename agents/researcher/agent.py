@@ -1,9 +1,9 @@
 """
-Reads the text files of a folder, and writes a summary into it.
+Read the text files of a folder, and write a summary into it.
 
-Input: {"folder": path}. Output: what was read, what was not and why, and where the
-summary is; the summary itself if it could not be written. Its tools are those of
-@modelcontextprotocol/server-filesystem, as a server named "files".
+Input: {"folder": path}. Output: the files that were read, those that were not with the
+reason, and the path of the summary, or its text if it could not be written. The tools
+are those of @modelcontextprotocol/server-filesystem, as the server "files".
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORD = re.compile(r"[^\W\d_]{4,}")
 
 @dataclass(frozen=True)
 class Note:
-    """What there is to say about one file."""
+    """The facts about one file."""
 
     name: str
     title: str
@@ -54,7 +54,7 @@ def listed(folder: str) -> list[str]:
 
 
 def read(folder: str, names: list[str]) -> tuple[list[Note], dict[str, str]]:
-    """Return a note for each file, and why others could not be read."""
+    """Return a note for each file, and the reasons for unreadable files."""
     notes: list[Note] = []
     unread: dict[str, str] = {}
     for at in range(0, len(names), AT_ONCE):
@@ -71,7 +71,7 @@ def read(folder: str, names: list[str]) -> tuple[list[Note], dict[str, str]]:
 
 
 def noted(name: str, text: str) -> Note:
-    """Return what there is to say about a file with this *text*."""
+    """Return the note of a file with this *text*."""
     lines = text.splitlines()
     title = next((line.strip("# ") for line in lines if line.strip("# ")), "(empty)")
     words = Counter(word.lower() for word in WORD.findall(text))

@@ -1,7 +1,7 @@
-//! Asks for the weather, then for more than it may have.
+//! Asks for the weather, then calls a tool that is not granted.
 //!
-//! Input: {"location": text}, or nothing for Seattle. Output: a map that says what it
-//! was told and what it was denied.
+//! Input: {"location": text}; without one, Seattle. Output: a map with the answers
+//! and the denial.
 
 use caxton::{json, Error, Level, Reply, Value};
 

@@ -18,7 +18,7 @@ from ..lib.logs import about
 from ..ports.watch import RunSpan, Served
 from .metrics import Scrape, nothing_to_read
 from .sinks import ObservedRun, Sink
-from .tools import TimedTools, TracedTools
+from .tools import ObservedTools
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -95,9 +95,10 @@ class Observer:
 
     def traced(self, tools: ToolService) -> ToolService:
         """Return *tools*, of which every attempt is observed."""
-        if self._others:
-            tools = TimedTools(tools, [sink.attempted for sink in self._others])
-        return TracedTools(tools, self._spans) if self._spans else tools
+        if not self._sinks:
+            return tools
+        reports = [sink.attempted for sink in self._others]
+        return ObservedTools(tools, reports, self._spans)
 
     def close(self) -> None:
         """Send what is left, for at most a second."""

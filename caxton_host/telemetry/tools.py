@@ -1,4 +1,4 @@
-"""Tools whose every attempt is timed, or is a CLIENT span."""
+"""Tools whose every attempt is observed: timed, and a CLIENT span if spans are sent."""
 
 from __future__ import annotations
 
@@ -15,19 +15,25 @@ from ..ports.tools import ToolRequest
 from .attributes import raised_fields, server_fields
 
 if TYPE_CHECKING:
-    from .spans import Spans
+    from .spans import OpenSpan, Spans
 
 
 @dataclass(eq=False)
-class TracedTools(ToolLayer):
+class ObservedTools(ToolLayer):
     """
-    Tools whose every attempt is a CLIENT span.
+    Tools whose every attempt is observed.
 
     Attributes:
+        report: Called with each attempt: the seconds that it took, and the type of its
+            error, or ``""``.
+
+        spans: Makes the CLIENT spans; ``None``: none are sent.
+
         servers: The description of each server, from its offers.
     """
 
-    spans: Spans
+    report: Sequence[Callable[[ToolRequest, float, str], None]]
+    spans: Spans | None
     servers: dict[str, Mapping[str, JSON]] = field(
         default_factory=dict[str, "Mapping[str, JSON]"], init=False
     )
@@ -40,58 +46,66 @@ class TracedTools(ToolLayer):
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """Send *request*, with a span for each time that it is sent."""
-        known = server_fields(self.servers.get(request.server, {}))
-        server, tool, attempt = request.server, request.tool, request.attempt
-        span = self.spans.attempt(server, tool, attempt, known).__enter__()
-
-        async def again() -> None:
-            nonlocal attempt, span
-            await request.on_resend()
-            span.__exit__(None, None, None)
-            attempt += 1
-            span = self.spans.attempt(server, tool, attempt, known).__enter__()
-
+        attempt = self.spans and _Attempt(self.spans, request, self.servers)
+        began_s = time.perf_counter()
         try:
-            done = await self.tools.call_tool(replace(request, on_resend=again))
+            done = await self.tools.call_tool(attempt.request if attempt else request)
         except BaseException as exc:
-            if (
-                isinstance(exc, ToolError)
-                and exc.code is not None
-                and not request.quiet
-            ):
-                span.fields["rpc.response.status_code"] = str(exc.code)
-            span.__exit__(None, exc, None)
+            self._timed(request, began_s, str(raised_fields(exc).get("error.type", "")))
+            if attempt:
+                attempt.failed(exc)
             raise
-        if done.is_error:
-            span.fields["error.type"] = "tool_error"
-        span.__exit__(None, None, None)
+        error = "tool_error" if done.is_error else ""
+        self._timed(request, began_s, error)
+        if attempt:
+            attempt.ended(error)
         return done
 
+    def _timed(self, request: ToolRequest, began_s: float, error: str) -> None:
+        took_s = time.perf_counter() - began_s
+        for report in self.report:
+            report(request, took_s, error)
 
-@dataclass(eq=False)
-class TimedTools(ToolLayer):
-    """
-    Tools whose every attempt is timed.
 
-    Attributes:
-        report: Called with each attempt: the seconds that it took, and the type of its
-            error, or ``""``.
-    """
+class _Attempt:
+    """The span of an attempt, and of each time that its request is sent again."""
 
-    report: Sequence[Callable[[ToolRequest, float, str], None]]
+    def __init__(
+        self,
+        spans: Spans,
+        request: ToolRequest,
+        servers: Mapping[str, Mapping[str, JSON]],
+    ) -> None:
+        self.request = replace(request, on_resend=self._again)
+        self._given = request
+        self._spans = spans
+        self._known = server_fields(servers.get(request.server, {}))
+        self._number = request.attempt
+        self._span = self._begun()
 
-    async def call_tool(self, request: ToolRequest) -> Completed:
-        """Send *request*, and report how long that took."""
-        began, error = time.perf_counter(), ""
-        try:
-            done = await self.tools.call_tool(request)
-            error = "tool_error" if done.is_error else ""
-        except BaseException as exc:
-            error = str(raised_fields(exc).get("error.type", ""))
-            raise
-        else:
-            return done
-        finally:
-            seconds = time.perf_counter() - began
-            for report in self.report:
-                report(request, seconds, error)
+    def _begun(self) -> OpenSpan:
+        server, tool = self._given.server, self._given.tool
+        attempt = self._spans.attempt(server, tool, self._number, self._known)
+        return attempt.__enter__()
+
+    async def _again(self) -> None:
+        await self._given.on_resend()
+        self._span.__exit__(None, None, None)
+        self._number += 1
+        self._span = self._begun()
+
+    def failed(self, exc: BaseException) -> None:
+        """End the span with what was raised."""
+        if (
+            isinstance(exc, ToolError)
+            and exc.code is not None
+            and not self._given.quiet
+        ):
+            self._span.fields["rpc.response.status_code"] = str(exc.code)
+        self._span.__exit__(None, exc, None)
+
+    def ended(self, error: str) -> None:
+        """End the span; *error* is the type of the tool's own error, or empty."""
+        if error:
+            self._span.fields["error.type"] = error
+        self._span.__exit__(None, None, None)

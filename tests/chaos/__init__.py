@@ -1,1 +1,1 @@
-"""The kill loop: real hosts, workers and tool servers that die at random instants."""
+"""The kill loop: real hosts, workers and tool servers, killed at random times."""

@@ -51,21 +51,23 @@ def _report(found: Found, conductor: Conductor, seconds: float) -> None:
     say(f"masks        in {found.masked} runs")
     say(f"spent        {dict(found.spent)}")
     say(f"events       {found.events}, effects {found.effects}")
-    say(f"retries      {found.retries}, a person said {dict(found.words)}")
+    say(f"retries      {found.retries}, resolutions {dict(found.words)}")
     each = 1000 * found.suspensions / max(kills.total(), 1)
-    say(f"suspensions  {found.suspensions}, {each:.0f} for each 1,000 kills")
+    say(f"suspensions  {found.suspensions}, {each:.0f} per 1,000 kills")
     for line in found.wrong[:20]:
         say(f"WRONG        {line}")
-    say("all is well" if not found.wrong else f"{len(found.wrong)} things are wrong")
+    say(f"{len(found.wrong)} violations" if found.wrong else "no violations")
 
 
 def main() -> int:
-    """Run it, and return 0 if nothing is wrong."""
+    """Run the kill loop, and return 0 if it found no violation."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("--cycles", type=int, default=100)
     parser.add_argument("--store", default="sqlite", help="sqlite, postgres or a URL")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--pace", type=float, default=0.06, help="seconds a kill")
+    parser.add_argument(
+        "--pace", type=float, default=0.06, help="mean seconds between kills"
+    )
     given = parser.parse_args()
     with _place(given.store) as place:
         chance = random.Random(given.seed)  # noqa: S311 -- not for secrets

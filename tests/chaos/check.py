@@ -1,4 +1,4 @@
-"""What must be true of log and counter after the loop, however it went."""
+"""Invariants of the log and the counter after the kill loop."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def _is_late(call: ToolInvoked) -> bool:
 @dataclass(slots=True)
 class Found:
     """
-    What the log and the counter hold.
+    The contents of the log and the counter.
 
     Attributes:
-        wrong: What must not be, a line each.
+        wrong: Violations, one line each.
     """
 
     runs: Counter[str] = field(default_factory=Counter)
@@ -65,7 +65,7 @@ class Found:
     ok: set[str] = field(default_factory=set)
 
     def fold(self, run_id: str, events: list[Event]) -> None:
-        """Take the events of a run."""
+        """Add the events of a run."""
         keys: dict[int, str] = {}
         said: dict[int, str] = {}
         ends: Counter[int] = Counter()
@@ -98,7 +98,7 @@ class Found:
             self.ok.add(keys[event.call])
 
     def _judge(self, run_id: str, events: list[Event]) -> None:
-        """Compare a run with its grant, and add up what it spent of what is shared."""
+        """Compare a run with its grant, and add up its use of shared budgets."""
         used: Counter[str | None] = Counter()
         agent = next(e.agent for e in events if isinstance(e, RunStarted))
         for event in events:
@@ -113,10 +113,10 @@ class Found:
         said = repr([e for e in events if isinstance(e, ToolCompleted)])
         self.masked += MASK in said
         if CANARY in said:
-            self.wrong.append(f"{run_id} holds what a rule hides")
+            self.wrong.append(f"{run_id} contains a value that a rule masks")
 
     def audit(self, books: Mapping[str, int], places: int) -> None:
-        """Compare what the log says that was spent with the store, and its limits."""
+        """Compare the budgets spent in the log with the store and the limits."""
         limits = {
             f"{agent}/{rule.name}/{budget.key}": budget
             for agent, grant in GRANTS.items()
@@ -130,9 +130,11 @@ class Found:
             if spent > budget.limit:
                 self.wrong.append(f"{key}: {spent} of {budget.limit} are spent")
             if spent != books.get(key):
-                self.wrong.append(f"{key}: {spent} in the log, {books.get(key)} beside")
+                self.wrong.append(
+                    f"{key}: {spent} in the log, {books.get(key)} in the store"
+                )
         if places:
-            self.wrong.append(f"{places} calls that are closed have a place")
+            self.wrong.append(f"{places} ended calls still hold a concurrency slot")
 
     def _count(self, event: Event) -> None:
         match event:
@@ -148,7 +150,7 @@ class Found:
                 pass
 
     def compare(self, effects: list[tuple[str, str]]) -> None:
-        """Compare the log with what happened."""
+        """Compare the log with the effects."""
         self.effects = len(effects)
         times = Counter(effects)
         done = {key for _, key in effects}
@@ -158,11 +160,13 @@ class Found:
                 self.wrong.append(f"an effect of {tool} has no ToolInvoked: {key}")
             if tool != "look" and count > 1:
                 self.wrong.append(f"{tool} happened {count} times: {key}")
-        self.wrong += [f"an ok has no effect: {key}" for key in self.ok - done]
+        self.wrong += [
+            f"a successful call has no effect: {key}" for key in self.ok - done
+        ]
 
 
 async def check(place: Place) -> Found:
-    """Return what the log of *place* and its counter say."""
+    """Read the log and the counter of *place*, and check them."""
     found = Found()
     store = SqlStore.open(
         place.store, clock=SystemClock(), entropy=os.urandom, write=False

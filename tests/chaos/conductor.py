@@ -1,9 +1,9 @@
 """
-The loop itself: keeps one host alive, and kills whatever it is told to, at random.
+The kill loop: keep one host alive, and kill processes at random.
 
 Hosts are forked from a parent that has imported the package and has neither threads
-nor an event loop; workers and tool servers are started as always. Whatever a killed
-host leaves behind becomes a child of this process, and has to end by itself.
+nor an event loop; workers and tool servers start as usual. The orphans of a killed host
+become children of this process and have to end by themselves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from caxton_host.store.sql import SqlStore
 from . import hosted
 from .scene import Place
 
-#: What is imported once, not by every host.
+#: Modules that are imported once, not by every host.
 _HEAVY = (
     "alembic.autogenerate",
     "alembic.command",
@@ -42,25 +42,25 @@ _HEAVY = (
     "sqlalchemy.dialects.sqlite",
 )
 _SUBREAPER = 36
-#: Seconds in which what a dead host leaves must end, and a host that has nothing to do.
+#: Seconds in which orphans of a dead host, and a host without work, must end.
 _ENDS, _DRAINS = 20.0, 120.0
 _OFTEN, _LEASE = 500, 0.25
 _WEIGHTS = {"host": 4, "worker": 3, "server": 3}
 
 
 class FailedError(Exception):
-    """A host did what none may do."""
+    """A host violated an invariant."""
 
 
 @dataclass(slots=True)
 class Conductor:
     """
-    Kills.
+    Kills processes.
 
     Attributes:
-        pace: Seconds between two kills, on the average.
+        pace: Mean seconds between two kills.
 
-        kills: How many of each kind there were.
+        kills: Number of kills by kind.
     """
 
     place: Place
@@ -71,7 +71,7 @@ class Conductor:
     _told: int = 0
 
     def run(self, cycles: int) -> None:
-        """Kill so many times, and then let all runs come to their ends."""
+        """Kill *cycles* times, then wait until all runs have ended."""
         self._prepare()
         try:
             self._spawn()
@@ -96,9 +96,9 @@ class Conductor:
         ctypes.CDLL(None).prctl(_SUBREAPER, 1)
         for name in _HEAVY:
             import_module(name)
-        # PostgreSQL has to wait that long after each host.
+        # On PostgreSQL the next host has to wait that long.
         SqlStore.open.__func__.__kwdefaults__["lease"] = _LEASE  # type: ignore[attr-defined]
-        # A server that is killed while it starts is no news here.
+        # Servers killed during their start are expected.
         logging.getLogger("caxton_host").setLevel(logging.ERROR)
         gc.collect()
         gc.freeze()
@@ -113,7 +113,7 @@ class Conductor:
         try:
             asyncio.run(hosted.live(self.place))
             code = 0
-        except BaseException:  # noqa: BLE001 -- it is a process's last word
+        except BaseException:  # noqa: BLE001 -- the process ends here
             traceback.print_exc()
         finally:
             sys.stderr.flush()
@@ -149,7 +149,7 @@ class Conductor:
         return found
 
     def _reap(self) -> None:
-        """Wait until nothing is left of the host and of what it started."""
+        """Wait until the host and all processes that it started have ended."""
         self._host = 0
         until = time.monotonic() + _ENDS
         while True:
@@ -160,7 +160,7 @@ class Conductor:
             if pid:
                 continue
             if time.monotonic() > until:
-                raise FailedError("what a dead host started goes on")
+                raise FailedError("a process of a dead host still runs")
             time.sleep(0.001)
 
     def _drain(self) -> None:
@@ -173,7 +173,7 @@ class Conductor:
                     raise FailedError(f"the last host failed: {status}")
                 return
             time.sleep(0.01)
-        raise FailedError("the last host does not come to an end")
+        raise FailedError("the last host does not end")
 
 
 def _kind(pid: int) -> str:

@@ -1,8 +1,8 @@
 """
-A host process of the loop: goes on with what there is, and starts more.
+A host process of the kill loop: resume the runs of the log, and start new ones.
 
-It also plays the person: of a call in doubt it asks the counter, and of those that
-have to be approved it lets most be made.
+It also acts as the person: it resolves a call in doubt by the counter, and approves
+most calls that need an approval.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PAUSE = 0.02
 
 
 async def live(place: Place) -> None:
-    """Drive runs until there are none left and none is to be started."""
+    """Drive runs until all have ended and no new ones are to start."""
     async with running(place.config(), place.paths, {}) as up:
         idle = [
             row.run_id
@@ -59,12 +59,12 @@ async def _keep_busy(
                 await asyncio.sleep(_PAUSE)
         if (owned or not waiting) and not place.stop.exists():
             with contextlib.suppress(LeaseLost):
-                # It may wait for a word.
+                # The run may wait for an approval.
                 waiting.append(await up.host.start(request(next(numbers), code)))
 
 
 async def _see_to_its_end(up: Running, place: Place, run_id: str) -> bool:
-    """Return whether it has ended; on PostgreSQL its dead host may seem to live yet."""
+    """Return whether a run has ended; on PostgreSQL a dead host may still hold it."""
     while True:
         recording = await Recording.load(run_id, up.store.reader)
         if recording.end is not None:

@@ -1,4 +1,4 @@
-"""What every host of the loop is configured with."""
+"""The configuration and the agents of the kill loop."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.e2e.guests import call, guest
 
 SERVER = Path(__file__).with_name("server.py")
 WHO: dict[str, JSON] = {"kind": "service", "id": "chaos", "authenticated": False}
-#: What each answer holds, and neither log nor agent may have.
+#: A text in each answer that neither the log nor the agent may contain.
 CANARY = "canary-4711-canary"
 #: How many looks a run may take, and what all runs of an agent share: how many payments
 #: a month, how much in them, and how many messages at once. The other agent has no
 #: bounds, so that there are effects for as long as it takes.
 LOOKS, PAYMENTS, PAID, SENDING = 5, 24, 200, 2
-#: The last sends of a run need the word of somebody, who has to be quick.
+#: The last sends of a run need an approval within a short time.
 LATE = Approve(
     by=("counter",),
     within=60.0,
@@ -36,7 +36,7 @@ LATE = Approve(
 
 
 def _rule(number: int, tool: str, *budgets: Budget, calls: int | None = None) -> Rule:
-    # By its full name: it can be called while its server is down.
+    # The full name, so that it can be called while its server is down.
     return Rule(
         id=f"allow[{number}]",
         tools=(Pattern.parse(tool),),
@@ -65,7 +65,7 @@ GRANTS = {
         )
     ),
 }
-#: How many runs are under way, and the calls of each.
+#: Number of concurrent runs, and of calls in each.
 RUNS, CALLS = 6, 40
 _TOOLS = ("pay", "send", "look", "send", "pay")
 
@@ -73,7 +73,7 @@ _TOOLS = ("pay", "send", "look", "send", "pay")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """
-    Where one loop keeps everything.
+    The folder and the store of one kill loop.
 
     Attributes:
         store: URL of the log.
@@ -84,17 +84,17 @@ class Place:
 
     @property
     def counter(self) -> Path:
-        """The effects that happened, a line each."""
+        """The file of effects, one line each."""
         return self.folder / "counter"
 
     @property
     def stop(self) -> Path:
-        """A file; once it is there, no host starts a new run."""
+        """A file; once it exists, hosts start no new runs."""
         return self.folder / "stop"
 
     @property
     def paths(self) -> Paths:
-        """Where keys and compiled modules are."""
+        """The folders of keys and compiled modules."""
         folder = self.folder
         return Paths(config=folder, data=folder, state=folder, cache=folder)
 
@@ -103,7 +103,7 @@ class Place:
         server = ServerConfig(
             name="world",
             command=(sys.executable, "-I", "-S", str(SERVER), str(self.counter)),
-            # However often it is killed, it comes back, and soon.
+            # Restart the server quickly, however often it is killed.
             restart=Restart(max_restarts=1_000_000_000, backoff=1e-7),
             tools={
                 "look": ToolOptions(effect="read"),
@@ -119,19 +119,19 @@ class Place:
 
 
 def module(calls: int = CALLS) -> bytes:
-    """Return an agent that makes a stream of effects, whatever becomes of each."""
+    """Return an agent that makes effects in sequence, whatever their outcomes."""
     steps = [call(f"mcp__world__{_TOOLS[n % len(_TOOLS)]}", n=n) for n in range(calls)]
     return guest(*steps, output=calls)
 
 
 def request(number: int, code: bytes) -> RunRequest:
-    """Return what the run of that number is to be."""
+    """Return the request for the run of the given number."""
     agent = f"agent{number % len(GRANTS)}"
     return RunRequest(agent=agent, module=code, actor=WHO, grant=GRANTS[agent])
 
 
 def happened(counter: Path) -> list[tuple[str, str]]:
-    """Return tool and idempotency key of every effect, in the order of their time."""
+    """Return tool and idempotency key of every effect, in order."""
     if not counter.exists():
         return []
     lines = counter.read_text("ascii").splitlines()

@@ -1,10 +1,10 @@
 """
-A tool server whose effects are lines in a file that outlives it and its host.
+A tool server that writes its effects as lines to a file that survives it.
 
     python -I -S server.py COUNTER
 
-No SDK, so that it starts fast. It is slow before and after each effect, so that a
-kill finds it on either side.
+It does not use the SDK, so that it starts fast. It waits before and after each effect,
+so that kills hit both sides.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def say(number: object, result: dict[str, Any]) -> None:
 
 
 def catch_up() -> None:
-    """Learn what was paid, by this process and those before it."""
-    global seen  # noqa: PLW0603 -- how far it has read
-    # The descriptor's own place moves with each write.
+    """Read the payments made by this process and its predecessors."""
+    global seen  # noqa: PLW0603 -- the read position
+    # The position of the descriptor itself moves with each write.
     while data := os.pread(counter, 65536, seen):
         whole = data[: data.rindex(b"\n") + 1]
         seen += len(whole)

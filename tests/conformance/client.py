@@ -1,14 +1,13 @@
 """
-The host's own client of tools, as the official conformance suite drives it.
+The host's MCP client, driven by the official conformance suite.
 
     python -m tests.conformance.client SOCKET
     python -m tests.conformance.client URL
 
-With the URL of a scenario it drives that one alone. Whoever comes to the socket,
-`launch.py`, gets a process of its own that runs it: it starts as a run does, by asking
-what there is, and then makes the calls that the scenario gives it, or one of each tool.
-When the host says that somebody has to log in, somebody does, with a browser that has
-no screen, and the host tries again.
+With the URL of a scenario it runs that scenario only. With a socket, it forks a process
+for each `launch.py` that connects. A scenario starts as a run does, by listing the
+tools, and then makes the calls that the scenario defines, or one of each tool. When the
+host requires a login, a headless browser logs in and the host tries again.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from caxton_host.mcp.auth.tokens import TokenFile
 from caxton_host.ports.tools import ToolRequest
 from tests.visitor import Visitor
 
-#: How often somebody logs in before they lose patience.
+#: Maximum number of logins.
 _LOGINS = 3
 _LOGIN = "caxton server login"
 _CREDENTIALS = ("client_id", "client_secret", "issuer")
@@ -70,7 +69,7 @@ def _calls(offers: Sequence[Offer]) -> list[_Call]:
     given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     if wanted := given.get("toolCalls"):
         return [_Call(call["name"], call["arguments"]) for call in wanted]
-    # One tool of the suite wants to see what the client made of another's schema.
+    # One tool of the suite checks what the client made of another's schema.
     schemas = {offer.tool: offer.input_schema for offer in offers}
     values = _VALUES | {"object": schemas.get(_PRESERVED, {})}
     return [_Call(offer.tool, _arguments(offer, values)) for offer in offers]
@@ -84,13 +83,13 @@ async def _log_in(config: ServerConfig, folder: Path) -> None:
     except ServerUnavailable as exc:
         if not exc.fix.startswith("caxton server logout"):
             raise
-        # Where the tokens come from is another place, and the operator says yes.
+        # The issuer of the tokens is another host, which the operator allows.
         await file.remove()
         await log_in(config, Visitor(), file, redact=redact)
 
 
 async def _use(config: ServerConfig, folder: Path) -> str:
-    """Make the calls, and return what is to be done first, if anything."""
+    """Make the calls, and return what has to be done first, if anything."""
     fix = ""
     async with McpTools({"suite": config}, redact=Redactor(), tokens=folder) as tools:
         try:
@@ -112,7 +111,7 @@ async def _use(config: ServerConfig, folder: Path) -> str:
             try:
                 await tools.call_tool(request)
             except ToolError as exc:
-                # Some scenarios break a call on purpose; the suite judges the rest.
+                # Some scenarios break a call on purpose; the suite checks the rest.
                 fix = fix or exc.fix
     return fix
 
@@ -147,7 +146,7 @@ async def _main(url: str) -> None:
 
 
 def _run(peer: socket.socket) -> None:
-    """Run it for *peer*, with the streams of that process."""
+    """Run a scenario for *peer*, with the streams of that process."""
     said, streams, _, _ = socket.recv_fds(peer, 1 << 16, 3)
     while len(said) < 4 + int.from_bytes(said[:4], "big"):
         said += peer.recv(1 << 16)
@@ -158,7 +157,7 @@ def _run(peer: socket.socket) -> None:
     try:
         asyncio.run(_main(url))
         code = 0
-    except BaseException:  # noqa: BLE001 -- the suite is to see whatever it was
+    except BaseException:  # noqa: BLE001 -- the suite reports every failure
         traceback.print_exc()
     peer.send(bytes([code]))
 

@@ -1,9 +1,9 @@
 """
-Have the client of the suite run in a process that has imported it already.
+Run the client of the suite in a process that has already imported it.
 
     python -IS launch.py SOCKET URL
 
-Importing it takes ten times as long as most scenarios do.
+The import takes ten times as long as most scenarios.
 """
 
 from __future__ import annotations

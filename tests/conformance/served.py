@@ -1,4 +1,4 @@
-"""Agents that do what the official suite asks of tools, in a host that serves them."""
+"""Agents that implement the tools of the official suite, in a serving host."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _configure(folder: Path) -> None:
 
 @contextmanager
 def host(folder: Path) -> Generator[str]:
-    """Yield the address of a host that serves the agents."""
+    """Yield the URL of a host that serves the agents."""
     _configure(folder)
     environ = {
         "HOME": str(folder),

@@ -1,4 +1,4 @@
-"""The host's client keeps what each revision of MCP requires of one."""
+"""The host's client conforms to each revision of MCP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINES = re.MULTILINE | re.DOTALL
 
 @pytest.fixture
 def clients(tmp_path: Path) -> Iterator[Path]:
-    """Return the socket where clients begin."""
+    """Return the socket that clients connect to."""
     path = tmp_path / "clients"
     command = [sys.executable, "-m", "tests.conformance.client", str(path)]
     with subprocess.Popen(command, cwd=HERE.parents[1]) as child:
@@ -58,7 +58,7 @@ def test_the_client_passes_the_official_suite_but_for_what_is_listed(
     )
     *_, told = done.stdout.partition("=== SUITE SUMMARY ===")
     assert done.returncode == 0, told or done.stdout
-    # It came after the newest revision, so the suite does not count it.
+    # This check is newer than the newest revision, so the suite does not count it.
     assert re.search("^✓ json-schema-2020-12-preservation:", told, re.MULTILINE), told
 
 

@@ -1,4 +1,4 @@
-"""A host that serves keeps what each revision of MCP requires of a server of tools."""
+"""A serving host conforms to each revision of MCP as a tool server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_server_passes_the_official_suite_but_for_what_is_listed(
     )
     *_, told = done.stdout.partition("=== SUMMARY ===")
     assert done.returncode == 0, told or done.stdout
-    # These are not counted: they came after the revision, or wait to be.
+    # The suite does not count these: they are newer than the revision, or pending.
     for more in ["json-schema-2020-12", "http-header-validation"][
         : 1 + (revision > "2026")
     ]:

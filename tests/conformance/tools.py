@@ -1,5 +1,5 @@
 """
-A tool server whose tool says how far it is.
+A tool server whose tool reports progress.
 
     python tools.py
 """
@@ -25,7 +25,7 @@ async def _call(
 ) -> types.CallToolResult:
     for done in (0, 50, 100):
         await ctx.session.report_progress(done, 100)
-        # The host passes on no more than ten a second.
+        # The host forwards at most ten per second.
         await asyncio.sleep(0.15)
     return types.CallToolResult(content=[types.TextContent(text="done")])
 

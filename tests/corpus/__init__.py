@@ -1,1 +1,1 @@
-"""Logs of every kind of run, as versions of this host wrote them."""
+"""Logs of every kind of run, written by released versions of this host."""

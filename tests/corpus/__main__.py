@@ -29,7 +29,7 @@ async def _write(wanted: list[str]) -> None:
 
 
 def main() -> None:
-    """Write what was asked for."""
+    """Write the requested logs."""
     parser = argparse.ArgumentParser(prog="python -m tests.corpus")
     parser.add_argument("command", choices=["write", "freeze"])
     parser.add_argument("names", nargs="*", metavar="NAME")

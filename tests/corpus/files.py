@@ -19,9 +19,9 @@ from typing import Any
 from caxton_host.store import migrate
 
 LOGS = Path(__file__).with_name("logs")
-#: Digest and name of each log, as ``sha256sum`` tells them.
+#: Digest and name of each log, in the format of ``sha256sum``.
 FROZEN = Path(__file__).with_name("frozen.txt")
-#: Far more than any of them has.
+#: Far more than the number of events of any log.
 _LARGEST = 512 * 1024
 _TABLES = ("blobs", "events", "payloads", "runs")
 _BYTES = "$bytes"
@@ -58,7 +58,7 @@ def names() -> list[str]:
 
 
 def frozen() -> dict[str, str]:
-    """Return the digests of the logs that stay as they are, by name."""
+    """Return the digests of the frozen logs, by name."""
     lines = (line.split() for line in FROZEN.read_text().splitlines())
     return {Path(name).stem: digest for digest, name in lines}
 
@@ -69,7 +69,7 @@ def digest(name: str) -> str:
 
 
 def freeze(name: str) -> None:
-    """Hold a log to what it says now."""
+    """Freeze a log with its current digest."""
     with FROZEN.open("a") as file:
         file.write(f"{digest(name)}  logs/{name}.jsonl\n")
 
@@ -77,7 +77,7 @@ def freeze(name: str) -> None:
 def write(
     name: str, about: dict[str, Any], database: Path, run_ids: Sequence[str]
 ) -> None:
-    """Write the file of a run of a database, and of those it was forked from."""
+    """Write a run of a database, and the runs it was forked from, to a file."""
     lines = [{"$type": "caxton.corpus/v1", "name": name, **about}]
     queries: list[tuple[str, str, tuple[str, ...]]] = [("blobs", _BLOBS, ())]
     for run_id in run_ids:
@@ -113,7 +113,7 @@ def read(name: str) -> Log:
 
 
 def load(log: Log, database: Path) -> str:
-    """Put a log into a new database of today's schema, and return its URL."""
+    """Load a log into a new database of the current schema, and return its URL."""
     url = f"sqlite:///{database}"
     migrate.upgrade(url)
     with closing(sqlite3.connect(database)) as connection:

@@ -38,7 +38,7 @@ SCENES: dict[str, Scene] = {}
 
 
 def scene(function: Scene) -> Scene:
-    """Add a scene, under its own name."""
+    """Register a scene under the name of its function."""
     SCENES[getattr(function, "__name__", "").replace("_", "-")] = function
     return function
 
@@ -51,7 +51,7 @@ def attack(what: str) -> bytes:
     return next(one.module for one in ATTACKS if one.what == what)
 
 
-#: Ends well; its third call is one that nobody may repeat.
+#: Completes; its third call is unsafe to repeat.
 WORKS = guest(
     *(tool("look"), tool("pay"), tool("send"), log("nearly"), tool("set")),
     output={"done": True},
@@ -197,7 +197,7 @@ async def denied_by_rule(it: Studio) -> None:
     await it.keep()
 
 
-#: Each constraint there is, as logs have it from now on.
+#: Each constraint, in the form that logs contain.
 _SAID: dict[str, JSON] = {
     "n": {"type": "integer", "min": 1, "max": 9},
     "s": {"min_length": 1, "max_length": 9, "pattern": "[a-z]+", "optional": True},
@@ -465,7 +465,7 @@ def _wanting(within: float | None = 900.0) -> Grant:
     )
 
 
-#: Both payments need a word, and so does the second look.
+#: Both payments need an approval, and so does the second look.
 PAYS = guest(tool("look"), tool("pay", 9), tool("look", 7), output="paid")
 
 

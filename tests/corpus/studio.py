@@ -1,4 +1,4 @@
-"""Where runs are made: the real host, log and sandbox, and scripted tools."""
+"""The studio that makes runs, with real host, log and sandbox, and scripted tools."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Tools:
 
 @dataclass(slots=True)
 class Deadly:
-    """A sandbox whose workers die when the guest is done, or before it begins."""
+    """A sandbox whose workers die after the guest ends, or before it starts."""
 
     sandbox: Sandbox
     deaths: int = 99
@@ -134,7 +134,7 @@ class Deadly:
 
 @dataclass(slots=True)
 class Other:
-    """A sandbox that executes another module than it is given."""
+    """A sandbox that executes a different module than the one it is given."""
 
     sandbox: Sandbox
     module: bytes
@@ -189,13 +189,13 @@ class Studio:
         await self.host.resume(self.run_id, actor=WHO, grant=grant, restored=restored)
 
     async def fork(self, seq: int, **options: Any) -> None:  # noqa: ANN401 -- of a request
-        """Fork the run behind an event, and go on with the fork."""
+        """Fork the run after an event, and continue with the fork."""
         given = {"grant": GRANT, **options}
         request = ForkRequest(run_id=self.run_id, seq=seq, actor=WHO, **given)
         await self.host.fork(request, on_started=self._began)
 
     async def resolve(self, resolution: Resolution) -> None:
-        """Say what became of the call in doubt: the last that was made."""
+        """Resolve the call in doubt, which is the last one made."""
         seq = [e.seq for e in await self.history() if isinstance(e.event, ToolInvoked)]
         await self.host.resolve(
             self.run_id, seq[-1], resolution, actor=WHO, reason="I looked"
@@ -204,12 +204,12 @@ class Studio:
     async def say(
         self, verdict: Verdict, *, seq: int | None = None, role: str = ""
     ) -> None:
-        """Say a word of a call that waits for an approval."""
+        """Answer the approval request of a waiting call."""
         word = Word(verdict=verdict, actor=WHO, reason="I looked", role=role)
         await say(self.store, self.run_id, seq, word, now=SystemClock().now())
 
     async def questions(self) -> list[int]:
-        """Return the events of the calls that wait."""
+        """Return the request events of the waiting calls."""
         return [
             one.seq
             for one in await self.history()
@@ -221,7 +221,7 @@ class Studio:
 
     @asynccontextmanager
     async def crashed(self, call: int, *, later: int = 0) -> AsyncGenerator[Studio]:
-        """Go on over what a crash leaves, so many events after the intent of *call*."""
+        """Resume from a crash a number of events after the intent of *call*."""
         history = await self.history()
         (end,) = [
             one.seq
@@ -258,7 +258,7 @@ class Studio:
 
 
 def opened(database: Path) -> SqlStore:
-    """Return the store in that file."""
+    """Return the store in the given file."""
     return SqlStore.open(
         f"sqlite:///{database}", clock=SystemClock(), entropy=os.urandom
     )
@@ -266,7 +266,7 @@ def opened(database: Path) -> SqlStore:
 
 @asynccontextmanager
 async def studio(name: str, folder: Path) -> AsyncGenerator[Studio]:
-    """Set everything up for one log."""
+    """Set up the studio for one log."""
     database = folder / f"{name}.db"
     async with (
         opened(database) as store,

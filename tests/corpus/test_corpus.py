@@ -1,4 +1,4 @@
-"""Every log that was ever written loads, verifies, and replays to the same end."""
+"""Every log of the corpus loads, verifies, and replays to the same end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NOT_OF_A_RUN = {
 
 @pytest.fixture(scope="module")
 def anyio_backend() -> str:
-    """One loop for all, and one sandbox."""
+    """Share one loop and one sandbox."""
     return "asyncio"
 
 

@@ -38,7 +38,7 @@ def test_a_host_works_for_a_moment_and_nothing_is_wrong() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith("all is well\n")
+    assert done.stdout.endswith("no violations\n")
     assert "'ok': " in done.stdout
     assert "transport/unknown" in done.stdout
 
@@ -68,7 +68,7 @@ OVER = RunCompleted(output=None, output_sha256="", fuel=None)
     [
         ([invoked(1, "moody"), ANSWERED, OVER], None),
         ([invoked(1, "moody"), FAILED, OVER], None),
-        ([invoked(1, "web"), FAILED, OVER], "sound server: transport/unknown"),
+        ([invoked(1, "web"), FAILED, OVER], "correct server: transport/unknown"),
         ([invoked(1, "web"), OVER], "has 0 ends"),
         ([invoked(1, "web"), ANSWERED, ANSWERED, OVER], "has 2 ends"),
         ([ANSWERED, OVER], "made 0 calls of 1"),

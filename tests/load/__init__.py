@@ -1,1 +1,1 @@
-"""Many clients at once before one host."""
+"""Load test: many concurrent clients of one host."""

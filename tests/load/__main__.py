@@ -1,9 +1,9 @@
 """
-``python -m tests.load``: a thousand calls at once of one agent, over HTTP.
+``python -m tests.load``: make a thousand concurrent calls of one agent over HTTP.
 
-Every answer is a result, or says when to come again; every run that was accepted is
-recorded and has ended. Printed are the answers, how long `/healthz` took meanwhile,
-and the memory of the host. See `benchmarks.served` for the host.
+Every answer must be a result or a refusal with a time to retry, and every accepted run
+must be recorded and have ended. Printed are the answers, the latency of `/healthz`
+during the load, and the memory of the host. `benchmarks.served` starts the host.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from .storm import Answers, storm
 
 
 def main() -> None:
-    """Storm a host, and print what came of it."""
+    """Run the load test and print its results."""
     parser = argparse.ArgumentParser(prog="python -m tests.load")
     parser.add_argument("--calls", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--serve", default="", help="more of [serve], as TOML")
-    parser.add_argument("--folder", type=Path, default=None, help="on a disk")
+    parser.add_argument("--serve", default="", help="further keys of [serve], as TOML")
+    parser.add_argument(
+        "--folder", type=Path, default=None, help="scratch folder, on a disk"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name) / "host"
@@ -68,7 +70,7 @@ def _tell(
     _print(f"/healthz: median {middle:.1f} ms, longest {worst:.1f} ms")
     _print(f"memory of the host: {memory:.0f} MB")
     if answers.wrong:
-        sys.exit(f"Error: {len(answers.wrong)} are neither: {answers.wrong[:3]}")
+        sys.exit(f"Error: {len(answers.wrong)} wrong answers: {answers.wrong[:3]}")
 
 
 def _print(text: str) -> None:
@@ -84,8 +86,11 @@ def _check(database: Path, runs: Sequence[str]) -> None:
     with closing(sqlite3.connect(database)) as connection:
         found = dict(connection.execute("SELECT run_id, state FROM runs").fetchall())
     if {*found} != {*runs} or {*found.values()} != {"completed"}:
-        sys.exit(f"Error: {len(runs)} were accepted, {len(found)} are recorded")
-    _print(f"{len(runs)} runs are recorded, and all have completed")
+        sys.exit(
+            f"Error: {len(runs)} runs accepted, {len(found)} recorded, "
+            f"states: {sorted({*found.values()})}"
+        )
+    _print(f"{len(runs)} runs recorded; all completed")
 
 
 if __name__ == "__main__":

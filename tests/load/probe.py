@@ -1,8 +1,8 @@
 """
-``python -m tests.load.probe URL``: whether a host is well, again and again.
+``python -m tests.load.probe URL``: poll the health of a host.
 
-In a process of its own, for whoever storms the host is busy. It ends with its
-standard input, and prints the milliseconds that each answer took.
+The probe is a separate process, because the process that makes the load is busy. It
+ends with its standard input, and prints the latency of each answer in milliseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _EVERY = 0.005
 
 
 def main() -> None:
-    """Ask until the input ends."""
+    """Poll until standard input ends."""
     took: list[float] = []
     with httpx.Client() as client:
         while not select.select([sys.stdin], [], [], _EVERY)[0]:

@@ -1,4 +1,4 @@
-"""Calls that come all at once, and what came of each."""
+"""Concurrent calls and their outcomes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _REFUSED = {httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE}
 @dataclass(slots=True)
 class Answers:
     """
-    What came of calls.
+    The outcomes of calls.
 
     Attributes:
-        kinds: How many were a ``result``, or refused: by status.
+        kinds: Number of outcomes by kind: ``result``, or the status of a refusal.
 
-        wrong: Those that are neither.
+        wrong: Answers that are neither.
 
-        runs: The runs of those that were accepted.
+        runs: The runs of accepted calls.
     """
 
     kinds: Counter[str] = field(default_factory=Counter[str])
@@ -38,7 +38,7 @@ class Answers:
     runs: list[str] = field(default_factory=list[str])
 
     def take(self, answer: httpx.Response) -> None:
-        """Sort an answer in."""
+        """Count an answer."""
         if answer.status_code in _REFUSED:
             self.kinds[str(answer.status_code)] += 1
             if not float(answer.headers.get("retry-after", 0)) > 0:
@@ -56,7 +56,7 @@ class Answers:
 async def storm(
     url: str, tokens: Sequence[str], tool: str, asked: object, calls: int
 ) -> Answers:
-    """Make *calls* calls of a tool at once, each over a connection of its own."""
+    """Make *calls* concurrent calls of a tool, each over its own connection."""
     answers = Answers()
     limits = httpx.Limits(max_connections=calls, max_keepalive_connections=calls)
     params = {"name": tool, "arguments": asked, "_meta": _META}

@@ -1,1 +1,1 @@
-"""Whole hosts in virtual time, on a world that fails as its seed says."""
+"""Simulation of whole hosts in virtual time, with faults drawn from a seed."""

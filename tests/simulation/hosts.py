@@ -1,4 +1,4 @@
-"""Hosts that come and go in a world, and what must hold whatever comes to pass."""
+"""Simulated hosts that start and crash, and the invariants that must hold."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _OVER = {"completed", "failed", "cancelled"}
 _RUNS, _HOSTS, _STEPS = 4, 2, 100_000
 _TOOLS = ("look", "set", "pay", "send", "send", "fail", "nothing", "log")
 _LATE = ("already", "not a call in doubt", "wait for an approval", "time to decide")
-#: What may be sent after somebody's word, if that comes in time.
+#: The rule of approvals: a call with n = 2 needs an approval in time.
 _ASKED = Approve(
     by=("ops",), within=0.5, when=Conditions.parse({"n": {"const": 2}}, deny=True)
 )
@@ -62,7 +62,7 @@ _LIKELY = {"refuses": 0.1, "loses": 0.1, "full": 0.02, "locked": 0.2, "worker": 
 
 
 class Living(Process):
-    """One host process, and what it does."""
+    """One simulated host process."""
 
     def __init__(self, story: Story, number: int) -> None:
         world = story.world
@@ -85,7 +85,7 @@ class Living(Process):
         return asyncio.create_task(self.live())
 
     async def live(self) -> None:
-        """Drive what nobody drives, and start what is to be started."""
+        """Take over abandoned runs, and start new ones."""
         story = self.story
         while not story.over():
             for run_id in story.idle():
@@ -130,14 +130,14 @@ class Living(Process):
         except (StoreError, BusyError, Suspend) as exc:
             self.story.world.met[type(exc).__name__] += 1
         except UsageError as exc:
-            # The other host was quicker.
+            # The other host was faster.
             if not any(text in str(exc) for text in _LATE):
                 raise
         finally:
             self.store.leave(f"run/{run_id}")
 
     async def _resolve(self, recording: Recording) -> None:
-        """Say of each call in doubt what a person would who looks at its effect."""
+        """Resolve each call in doubt as a person who knows its effect would."""
         world = self.story.world
         for doubt in recording.journal().in_doubt:
             call = doubt.invoked
@@ -153,7 +153,7 @@ class Living(Process):
             self.store.leave(f"run/{recording.run_id}")
 
     async def _decide(self, recording: Recording) -> None:
-        """Say yes or no to what is asked, or let the time pass."""
+        """Approve or deny each request, or let it time out."""
         world = self.story.world
         for asked in recording.journal().waiting:
             verdict: Verdict | None = self.story.chance.choice(_WORDS)
@@ -177,12 +177,12 @@ def id_of(task: asyncio.Task[None]) -> int:
 @dataclass
 class Story:
     """
-    All that happens under one seed.
+    The simulation of one seed.
 
     Attributes:
-        to_start: Runs that no host has begun yet.
+        to_start: Runs that no host has started yet.
 
-        crashes: After how many steps a host dies.
+        crashes: Number of steps after which a host dies.
     """
 
     seed: int
@@ -195,7 +195,7 @@ class Story:
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)  # noqa: S311 -- not for secrets
         loop = SimLoop(self.chance, self._step)
-        # Some worlds are kinder than others.
+        # The fault rate differs between seeds.
         kind = self.chance.choice([0.0, 0.5, 1.0, 2.0])
         faults = {name: each * kind for name, each in _LIKELY.items()}
         self.world = World(loop, self.chance, faults)
@@ -223,13 +223,13 @@ class Story:
     def _step(self, process: Process) -> None:
         self.steps += 1
         if self.steps > _STEPS:
-            raise AssertionError("this does not come to an end")
+            raise AssertionError("the simulation does not end")
         if self.steps in self.crashes and process.alive:
             self.world.met["crash"] += 1
             process.alive = False
 
     def run(self) -> None:
-        """Let it happen, and check what is left."""
+        """Run the simulation and check the result."""
         loop = self.world.loop
         try:
             loop.run_until_complete(self._all())
@@ -246,7 +246,7 @@ class Story:
             self.world.loop.forget()
 
     async def _place(self, number: int) -> None:
-        """Keep a host alive in one place."""
+        """Restart the host of one place whenever it dies."""
         while not self.over():
             await self.world.pause()
             living = Living(self, number)
@@ -266,7 +266,7 @@ class Story:
         return [row.run_id for row in rows if row.state not in _OVER]
 
     def idle(self) -> list[str]:
-        """Return the runs that no living host drives."""
+        """Return the runs that no live host drives."""
         owners = self.world.owners
         return [
             run_id
@@ -279,7 +279,7 @@ class Story:
         return [stream.removeprefix("run/") for stream in owned]
 
     def says(self, run_id: str, call: ToolInvoked) -> Resolution:
-        """Return the word of a person who knows whether it happened."""
+        """Return the resolution by a person who knows whether the call took effect."""
         if any((run_id, call.call) == one[:2] for one in self.world.effects):
             request = ToolRequest(
                 run_id=run_id,

@@ -1,8 +1,8 @@
 """
-An event loop in virtual time, whose order is drawn from a seed.
+An event loop in virtual time that draws the order of callbacks from a seed.
 
-What is ready runs in any order; nobody ever sleeps. What belongs to a process that
-has died is not run any more: a crash, unlike a cancellation, leaves no last word.
+Ready callbacks run in any order, without real waiting. Callbacks of a dead process
+never run again: unlike a cancellation, a crash runs no cleanup.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ __all__ = ["PROCESS", "Process", "SimLoop"]
 
 
 class Process:
-    """Something that can die at any instant."""
+    """A simulated process, which can die at any step."""
 
     alive = True
 
 
-#: Whose code runs.
+#: The process whose code runs.
 PROCESS: ContextVar[Process | None] = ContextVar("PROCESS", default=None)
 
 
 class _Ready(list[Any]):
-    """The callbacks that are ready, given out in any order."""
+    """The ready callbacks, returned in random order."""
 
     def __init__(
         self, chance: random.Random, on_step: Callable[[Process], None]
@@ -51,13 +51,13 @@ class _Ready(list[Any]):
 
 
 class _NoWaiting(selectors.DefaultSelector):
-    """Lets time pass instead of waiting."""
+    """Advances the virtual time instead of waiting."""
 
     now = 0.0
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
-            raise AssertionError("everything waits, and nothing is to come")
+            raise AssertionError("deadlock: all tasks wait and no timer is set")
         self.now += max(timeout, 0)
         return []
 
@@ -67,9 +67,9 @@ class SimLoop(asyncio.SelectorEventLoop):
     The loop.
 
     Args:
-        chance: What the order is drawn from.
+        chance: The generator that the order is drawn from.
 
-        on_step: Told whose callback is next; it may end that process.
+        on_step: Called with the process of the next callback; it may kill it.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class SimLoop(asyncio.SelectorEventLoop):
         return task
 
     def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
-        # Nobody is left to close what a dead process had open.
+        # A dead process cannot close its generators.
         self._asyncgens.discard(agen)  # type: ignore[attr-defined]
 
     def forget(self) -> None:
-        """Drop what dead processes left undone. Call it last, in the loop."""
+        """Drop the unfinished tasks of dead processes. Call it last, in the loop."""
         for task in self._all:
             if not task.done() and task is not asyncio.current_task():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]

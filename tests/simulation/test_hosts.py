@@ -1,7 +1,7 @@
 """
-Two hosts, four runs, and whatever can go wrong, 300 times.
+Simulate two hosts and four runs with all faults, for 300 seeds.
 
-One seed again, or others: CAXTON_SEEDS=17 or CAXTON_SEEDS=1000-2000.
+To choose seeds, set CAXTON_SEEDS=17 or CAXTON_SEEDS=1000-2000.
 """
 
 from __future__ import annotations
@@ -47,5 +47,5 @@ def test_all_that_can_go_wrong_does() -> None:
     for seed in range(80):
         met += tell(seed).world.met
     assert {"crash", "refuses", "loses", "full", "locked", "worker"} <= met.keys()
-    assert {"Retry", "GiveResult", "Fail", "BusyError", "StoreError"} <= met.keys()
+    assert {"Resend", "GiveResult", "Fail", "BusyError", "StoreError"} <= met.keys()
     assert {"said approve", "said deny", "said None", "Unapproved"} <= met.keys()

@@ -1,4 +1,4 @@
-"""What is outside of a host: a disk, tools, workers. All of it fails at times."""
+"""The environment of simulated hosts: disk, tools and workers, all with faults."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ class Clock:
 @dataclass(slots=True)
 class World:
     """
-    Everything that survives a host.
+    The state that survives a host.
 
     Attributes:
-        faults: How likely each is, by name, when there is an occasion.
+        faults: Probability of each fault at each occasion, by name.
 
-        effects: Run, call and key of what was done, in the order of its doing.
+        effects: Run, call and key of each effect, in order.
 
-        flying: Calls on their way to a tool, by run and number.
+        flying: Calls in flight to a tool, by run and number.
 
-        wrong: What must not have happened.
+        wrong: Violations of the invariants.
     """
 
     loop: SimLoop
@@ -93,13 +93,13 @@ class World:
     def spawn(
         self, process: Process | None, start: Callable[[], asyncio.Task[_T]]
     ) -> asyncio.Task[_T]:
-        """Call *start* as code of that process."""
+        """Call *start* as code of the given process."""
         context = contextvars.copy_context()
         context.run(PROCESS.set, process)
         return context.run(start)
 
     async def act(self, request: ToolRequest) -> Completed | ToolError:
-        """Do what is asked: on the far side, so no crash of a host stops it."""
+        """Execute a call on the server's side, where no crash of a host stops it."""
         await self.pause(0.05)
         refused = self.happens("refuses")
         if not refused:
@@ -170,7 +170,7 @@ class Tools:
 
 
 class Disk(Committer):
-    """What the real writer commits with."""
+    """The connection with which the real writer commits."""
 
     def __init__(self, world: World) -> None:
         self.inline = world.chance.random() < 0.5
@@ -217,7 +217,7 @@ class _Thread:
 
 
 class Reader(MemoryReader):
-    """Reads the disk of the world, which takes time."""
+    """A reader of the simulated disk that takes time."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.disk)
@@ -265,14 +265,14 @@ class Store(MemoryStore):
         return log
 
     def leave(self, stream: str) -> None:
-        """Give a run up."""
+        """Release a run."""
         if self._world.owners.get(stream) is self._process:
             del self._world.owners[stream]
 
 
 @dataclass(slots=True)
 class Sandbox:
-    """Workers that die. A module is a program."""
+    """A sandbox whose workers can die. A module is a list of calls."""
 
     world: World
     sound: bool = False

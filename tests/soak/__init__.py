@@ -1,1 +1,1 @@
-"""Hours of calls in minutes of a machine: what leaks, and what gets lost."""
+"""Soak test: a host under constant load, checked for leaks and lost calls."""

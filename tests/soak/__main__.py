@@ -1,5 +1,5 @@
 """
-Let a host work for a while, by hand.
+Run the soak test by hand.
 
     python -m tests.soak --minutes 20
 """
@@ -31,7 +31,7 @@ _WHO: dict[str, JSON] = {"kind": "service", "id": "soak", "authenticated": False
 _AT_ONCE = 6
 _SOONEST_RELOAD, _LATEST_RELOAD = 5.0, 20.0
 _MANY = 10_000_000
-#: More than a server that ended again and again is left alone, which is a minute.
+#: More than the longest pause before the restart of a failing server: a minute.
 _PATIENCE = 150.0
 
 
@@ -41,7 +41,7 @@ class Soak:
     A host under load.
 
     Attributes:
-        rate: Calls a second, of all agents together.
+        rate: Calls per second of all agents together.
 
         open: Set while agents may start runs.
     """
@@ -57,7 +57,7 @@ class Soak:
     open: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, module: bytes, calls: int = CALLS) -> bool:
-        """Have an agent run, and return whether every call of it was good."""
+        """Run an agent, and return whether all its calls succeeded as expected."""
         run_id = await self.up.host.start(
             RunRequest(
                 agent="soak",
@@ -71,7 +71,7 @@ class Soak:
         return self.tally.fold(run_id, events, calls)
 
     async def work(self, number: int) -> None:
-        """Run one agent after the other, at its share of the rate."""
+        """Run agents in sequence, at a share of the rate."""
         modules = agents(self.seed)
         chance = random.Random(self.seed + number)  # noqa: S311 -- not for secrets
         while True:
@@ -86,7 +86,7 @@ class Soak:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     async def reconfigure(self) -> None:
-        """Have the configuration read again, now and then, as another process would."""
+        """Request reloads of the configuration, as another process would."""
         chance = random.Random(self.seed)  # noqa: S311 -- as above
         (host,) = await self.up.store.leases.hosts()
         while True:
@@ -104,12 +104,12 @@ class Soak:
                 self.tally.wrong.append(f"reload {self.generation}: {came}")
 
     async def rest(self, *, again: bool = True) -> Reading:
-        """Let no run begin until all have ended, and return what is held then."""
+        """Block new runs until all have ended, and return a reading."""
         self.open.clear()
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self._quiet()
-                # The moody one may have to come up again first.
+                # The moody server may have to restart first.
                 while not await self.run(WARM, WARM_CALLS):  # noqa: ASYNC110 -- another process
                     await asyncio.sleep(0.2)
         except TimeoutError:
@@ -135,7 +135,7 @@ async def _soaking(folder: Path, rate: float, seed: int) -> AsyncGenerator[Soak]
         paths = Paths(config=folder, data=folder, state=folder, cache=folder)
         up = await stack.enter_async_context(running(read(), paths, load=read))
         soak = Soak(up=up, folder=folder, urls=urls, rate=rate, seed=seed)
-        # All of a kind once, so that what is loaded once has been.
+        # Run each kind once, so that everything is loaded.
         await asyncio.gather(*map(soak.run, agents(seed)))
         work = [soak.work(number) for number in range(_AT_ONCE)]
         tasks = [asyncio.create_task(one) for one in (*work, soak.reconfigure())]
@@ -151,7 +151,7 @@ async def _soaking(folder: Path, rate: float, seed: int) -> AsyncGenerator[Soak]
 
 
 async def soaked(folder: Path, *, seconds: float, rate: float, seed: int) -> Tally:
-    """Soak, say how it goes, and return what became of the calls."""
+    """Run the soak test, print its progress, and return the tally of the calls."""
     every = min(60.0, seconds / 8)
     readings: list[Reading] = []
     async with _soaking(folder, rate, seed) as soak:
@@ -168,7 +168,7 @@ async def soaked(folder: Path, *, seconds: float, rate: float, seed: int) -> Tal
         rows = await soak.up.store.reader.runs(_MANY)
         if len(rows) != tally.runs:
             tally.wrong.append(
-                f"{len(rows)} runs in the log, {tally.runs} were started"
+                f"the log has {len(rows)} runs, {tally.runs} were started"
             )
         verdict = await verify(soak.up.store.reader)
         if verdict.first_bad:
@@ -176,21 +176,21 @@ async def soaked(folder: Path, *, seconds: float, rate: float, seed: int) -> Tal
         say(f"runs         {tally.runs}, {soak.generation} generations")
         say(f"chain        {verdict.events} events")
     left_over = family() - {os.getpid()}
-    tally.wrong += [f"process {pid} is left" for pid in left_over]
+    tally.wrong += [f"process {pid} still runs" for pid in left_over]
     return tally
 
 
 def say(line: str) -> None:
-    """Print a line of the report, at once."""
+    """Print and flush a line of the report."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def main() -> int:
-    """Soak, and return 0 if nothing is wrong."""
+    """Run the soak test, and return 0 if it found no violation."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak")
     parser.add_argument("--minutes", type=float, default=20.0)
-    parser.add_argument("--rate", type=float, default=40.0, help="calls a second")
+    parser.add_argument("--rate", type=float, default=40.0, help="calls per second")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
@@ -204,7 +204,7 @@ def main() -> int:
         )
     for line in tally.wrong[:20]:
         say(f"WRONG        {line}")
-    say("all is well" if not tally.wrong else f"{len(tally.wrong)} things are wrong")
+    say(f"{len(tally.wrong)} violations" if tally.wrong else "no violations")
     return 1 if tally.wrong else 0
 
 

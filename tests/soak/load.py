@@ -1,4 +1,4 @@
-"""What a soak is of: servers, their configuration, and agents that call them."""
+"""The load of the soak test: servers, their configuration, agents that call them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.e2e.guests import call, guest
 
 __all__ = ["CALLS", "SOUND", "WARM", "WARM_CALLS", "agents", "config", "web_servers"]
 
-#: Servers that answer every call, each over a transport of its own.
+#: Servers that answer every call, each over a different transport.
 SOUND = ("pipe", "web", "old")
-#: The calls of a run.
+#: Number of calls per run.
 CALLS = 20
 _AGENTS = 12
 _MOODS = (
@@ -24,7 +24,7 @@ _MOODS = (
 )
 _LONGEST = 2000
 
-#: Has every server up, and well.
+#: Starts every server.
 WARM = guest(
     *(call(f"mcp__{name}__echo", text="warm") for name in SOUND),
     call("mcp__moody__act", mood="fine"),
@@ -38,7 +38,7 @@ url = "sqlite:///soak.db"
 [servers.pipe]
 command = "{python}"
 args = ["-m", "caxton_host.demo_server"]
-# This changes from one generation to the next, and so the server does.
+# This changes with each generation, so that the server restarts.
 max_result = "{limit} B"
 [servers.web]
 url = "{web}"
@@ -60,7 +60,7 @@ tools = ["pipe/echo", "web/echo", "old/echo", "moody/act"]
 
 
 def config(urls: dict[str, str], generation: int) -> str:
-    """Return the text of `caxton.toml`, which is another one in each generation."""
+    """Return the text of `caxton.toml` for a generation."""
     return _CONFIG.format(
         python=sys.executable,
         moody=Path(__file__).with_name("moody_server.py"),
@@ -71,7 +71,7 @@ def config(urls: dict[str, str], generation: int) -> str:
 
 
 def agents(seed: int) -> list[bytes]:
-    """Return agents that call this and that, well and badly, and are denied some."""
+    """Return agents with random calls: good ones, failing ones and denied ones."""
     chance = random.Random(seed)  # noqa: S311 -- not for secrets
     return [guest(*(_step(chance) for _ in range(CALLS))) for _ in range(_AGENTS)]
 
@@ -88,7 +88,7 @@ def _step(chance: random.Random) -> tuple[str, bytes, bytes]:
 
 @contextmanager
 def web_servers() -> Generator[dict[str, str]]:
-    """Run the servers that are reached by an address, and return that of each."""
+    """Start the servers that have a URL, and return their URLs."""
     words = (sys.executable, "-m", "caxton_host.demo_server")
     started = {
         name: subprocess.Popen(

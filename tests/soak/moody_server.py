@@ -1,7 +1,7 @@
 """
-A tool server that misbehaves now and then, as the call wants it. No SDK.
+A tool server that misbehaves when a call requests it. It does not use the SDK.
 
-The tool `act` does what its `mood` says: see `tests.soak.load`.
+The parameter `mood` of the tool `act` selects the behaviour: see `tests.soak.load`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def write(line: str) -> None:
 
 
 def act(mood: str) -> dict[str, Any] | None:
-    """Return an answer, if there is to be one."""
+    """Return an answer, or None for no answer."""
     text, is_error = mood, False
     match mood:
         case "dies":

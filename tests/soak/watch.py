@@ -1,4 +1,4 @@
-"""What a soak looks at: every call's end, and what the host holds while it rests."""
+"""The checks of the soak test: outcomes of calls, and resources of an idle host."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from .load import SOUND
 __all__ = ["Reading", "Tally", "family", "grown", "leaked"]
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-#: How much more memory may be in use in the last quarter than in the second.
+#: Allowed growth of memory from the second to the last quarter.
 _FLAT = 1.05
-#: Connections that are kept for the next call, and timers of the loop.
+#: Allowance for connections kept for the next call and for timers of the loop.
 _SLACK = 8
-#: Seconds between two looks, of which the least counts.
+#: Seconds between two samples; the smallest counts.
 _BETWEEN, _LOOKS = 0.1, 10
 
 
 @dataclass(slots=True)
 class Tally:
     """
-    What became of the calls of runs that have ended.
+    Outcomes of the calls of ended runs.
 
     Attributes:
-        wrong: What must not be, a line each.
+        wrong: Violations, one line each.
     """
 
     runs: int = 0
@@ -49,7 +49,7 @@ class Tally:
     wrong: list[str] = field(default_factory=list)
 
     def fold(self, run_id: str, events: Iterable[Event], calls: int) -> bool:
-        """Take the events of a run, and return whether all its *calls* were good."""
+        """Add the events of a run; return whether all its *calls* were as expected."""
         asked: dict[int, ToolInvoked] = {}
         ends: Counter[int] = Counter()
         good = completed = True
@@ -64,7 +64,7 @@ class Tally:
                 good = good and said == "ok"
                 if said not in {"ok", "denied"} and asked[end[0]].server in SOUND:
                     self.wrong.append(
-                        f"{run_id} call {end[0]} of a sound server: {said}"
+                        f"{run_id} call {end[0]} of a correct server: {said}"
                     )
         self.wrong += [
             f"{run_id} call {call} has {ends[call]} ends"
@@ -95,14 +95,14 @@ def _said(event: Event) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """
-    What the host holds while no run is under way.
+    Resources of the host while no run is active.
 
     Attributes:
-        rss: Bytes of the host.
+        rss: RSS of the host, in bytes.
 
-        pss: The same, with what it shares divided.
+        pss: PSS of the host, in bytes.
 
-        every: Bytes of RSS of all its processes.
+        every: RSS of all its processes, in bytes.
     """
 
     rss: int
@@ -114,7 +114,7 @@ class Reading:
 
     @classmethod
     async def taken(cls) -> Reading:
-        """Return what is left when what is about to end has ended."""
+        """Return a reading after tasks and processes that are ending have ended."""
         readings: list[Reading] = []
         for _ in range(_LOOKS):
             await asyncio.sleep(_BETWEEN)
@@ -146,7 +146,7 @@ class Reading:
 
 
 def family() -> set[int]:
-    """Return this process and all below it."""
+    """Return this process and all its descendants."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -166,7 +166,7 @@ def _rss(pid: int) -> int:
 
 
 def grown(readings: Sequence[Reading]) -> list[str]:
-    """Return what memory is not flat from the second quarter to the last."""
+    """Return a line for each kind of memory that grew after the second quarter."""
     quarter = len(readings) // 4
     if not quarter:
         return []
@@ -181,7 +181,7 @@ def grown(readings: Sequence[Reading]) -> list[str]:
 
 
 def leaked(first: Reading, last: Reading) -> list[str]:
-    """Return what there is more of than at the start."""
+    """Return a line for each resource that grew since the start."""
     slack = {"descriptors": _SLACK, "processes": 0, "tasks": _SLACK}
     return [
         f"{part} grew from {getattr(first, part)} to {getattr(last, part)}"

@@ -18,16 +18,16 @@
  *       return 0;
  *     }
  *
- * Freestanding: no libc, no WASI, one source file an agent.
- * `caxton agent build` compiles it; by hand:
+ * Freestanding: no libc, no WASI, one source file per agent.
+ * `caxton agent build` compiles it. By hand:
  *
  *     python -m ziglang cc --target=wasm32-freestanding -Os -nostdlib \
  *       -Wl,--no-entry -Wl,--strip-all -I sdk/c -o agent.wasm agent.c
  *
- * Three kinds of thing: a cx_writer builds a value, a cx_reply is what the host
- * answered, a cx_value looks into it. No function here reads or writes past the
- * end of what it was given; what is missing or of another kind reads as "", 0
- * or false. A reply is valid until the next call that returns one.
+ * A cx_writer builds a value, a cx_reply is an answer of the host, and a cx_value
+ * is a view of a value in it. No function reads or writes beyond the buffer that
+ * it is given. A value that is missing or of another type reads as "", 0 or
+ * false. A reply is valid until the next call that returns one.
  */
 #ifndef CAXTON_H
 #define CAXTON_H
@@ -39,7 +39,7 @@
 #define CX_IMPORT(name) \
   extern __attribute__((import_module("caxton"), import_name(#name)))
 
-/* ---- The host's functions, as they are. Authors want what follows them. ---- */
+/* ---- The host's functions. Agents use the wrappers that follow them. ------- */
 
 CX_IMPORT(mcp_call)
 uint64_t cx_host_mcp_call(const void *name, uint32_t name_len,
@@ -60,13 +60,13 @@ CX_IMPORT(random) void cx_host_random(void *out, uint32_t size);
 CX_IMPORT(log)
 void cx_host_log(uint32_t level, const void *text, uint32_t size);
 
-/* Starts the agent's entry point: CX_RUN { ...; return 0; }. 0 is success. */
+/* Defines the agent's entry point: CX_RUN { ...; return 0; }. 0 is success. */
 #define CX_RUN __attribute__((export_name("run"))) int32_t run(void)
 
 /* ---- Text -------------------------------------------------------------- */
 
 typedef struct {
-  const char *at; /* not ended by a zero byte */
+  const char *at; /* not terminated by a zero byte */
   uint32_t size;
 } cx_text;
 
@@ -95,7 +95,7 @@ typedef struct {
   bool full; /* something did not fit; the value is not sent */
 } cx_writer;
 
-/* Declares a writer with room for `room` bytes of msgpack. */
+/* Declares a writer for up to `room` bytes of msgpack. */
 #define CX_BUFFER(name, room)        \
   static uint8_t name##_bytes[room]; \
   cx_writer name = {name##_bytes, room, 0, false}
@@ -110,7 +110,7 @@ CX_FN void cx_raw(cx_writer *w, const void *bytes, uint32_t size) {
   w->size += size;
 }
 
-/* A tag and the low `width` bytes of a number, most significant first. */
+/* Writes a tag and the low `width` bytes of a number, big-endian. */
 CX_FN void cx_tagged(cx_writer *w, uint8_t tag, uint64_t number, int width) {
   uint8_t bytes[9] = {tag};
   for (int i = width; i > 0; i--, number >>= 8) bytes[i] = (uint8_t)number;
@@ -141,7 +141,7 @@ CX_FN void cx_int(cx_writer *w, int64_t value) {
   else cx_tagged(w, 0xd3, bits, 8);
 }
 
-/* A number that is not one (NaN, infinity) makes the host refuse the call. */
+/* The host rejects a call that contains NaN or an infinity. */
 CX_FN void cx_double(cx_writer *w, double value) {
   union {
     double number;
@@ -162,14 +162,14 @@ CX_FN void cx_str(cx_writer *w, const char *text) {
   cx_text_view(w, cx_c(text));
 }
 
-/* `count` values follow. */
+/* Starts an array; write `count` values next. */
 CX_FN void cx_array(cx_writer *w, uint32_t count) {
   if (count < 16) cx_tagged(w, (uint8_t)(0x90 | count), 0, 0);
   else if (count <= UINT16_MAX) cx_tagged(w, 0xdc, count, 2);
   else cx_tagged(w, 0xdd, count, 4);
 }
 
-/* `count` pairs follow, a key (cx_str) and a value each. */
+/* Starts a map; write `count` pairs next: a key (cx_str) and a value each. */
 CX_FN void cx_map(cx_writer *w, uint32_t count) {
   if (count < 16) cx_tagged(w, (uint8_t)(0x80 | count), 0, 0);
   else if (count <= UINT16_MAX) cx_tagged(w, 0xde, count, 2);
@@ -194,7 +194,7 @@ typedef enum {
   CX_MAP
 } cx_kind;
 
-/* The first bytes of a value: its kind, and how much follows them. */
+/* The head of a value: its type and the amount of data that follows. */
 typedef struct {
   cx_kind kind;
   uint32_t size;  /* of the head itself */
@@ -202,7 +202,7 @@ typedef struct {
   uint64_t bits;  /* of a number, sign-extended */
 } cx_head;
 
-/* Number of bytes that follow a tag from 0xc0 on, or -1: not JSON's. */
+/* Number of bytes after a tag of at least 0xc0, or -1 for types outside JSON. */
 CX_FN int cx_width(uint8_t tag) {
   static const int8_t widths[32] = {0, -1, 0,  0,  -1, -1, -1, -1, -1, -1, 4,
                                     8, 1,  2,  4,  8,  1,  2,  4,  8,  -1, -1,
@@ -240,7 +240,7 @@ CX_FN cx_head cx_look(cx_value v) {
   return head;
 }
 
-/* What follows the first value in `v`. Each step takes a byte: it ends. */
+/* The rest after the first value in `v`. Each step consumes a byte at least. */
 CX_FN cx_value cx_after(cx_value v) {
   for (uint64_t waiting = 1; waiting; waiting--) {
     cx_head head = cx_look(v);
@@ -257,7 +257,7 @@ CX_FN cx_value cx_after(cx_value v) {
 
 CX_FN cx_kind cx_kind_of(cx_value v) { return cx_look(v).kind; }
 
-/* Values of an array, pairs of a map; 0 for anything else. */
+/* Number of values of an array or pairs of a map; 0 for other types. */
 CX_FN uint32_t cx_count(cx_value v) {
   cx_head head = cx_look(v);
   return head.kind == CX_ARRAY || head.kind == CX_MAP ? head.count : 0;
@@ -325,7 +325,7 @@ CX_FN cx_value cx_get(cx_value v, cx_text key) {
   return (cx_value){v.at, 0};
 }
 
-/* The number that a text spells, or UINT32_MAX, at which nothing is. */
+/* The decimal number in a text, or UINT32_MAX, which is never an index. */
 CX_FN uint32_t cx_index(cx_text text) {
   uint32_t index = 0;
   for (uint32_t i = 0; i < text.size; i++) {
@@ -347,22 +347,22 @@ CX_FN cx_value cx_find(cx_value v, const char *path) {
   return v;
 }
 
-/* Copies a value as it stands; nothing becomes nil. */
+/* Copies a value unchanged; a missing value becomes nil. */
 CX_FN void cx_copy(cx_writer *w, cx_value v) {
   v = cx_first(v);
   if (v.size) cx_raw(w, v.at, v.size);
   else cx_nil(w);
 }
 
-/* ---- Asking the host ------------------------------------------------------ */
+/* ---- Calling the host ----------------------------------------------------- */
 
 typedef enum {
   CX_OK,
-  CX_TOOL_ERROR,  /* the tool itself says that it failed */
-  CX_DENIED,      /* no grant, or a rule against it: nothing was sent */
-  CX_FAILED,      /* no answer: see error.code, it may have happened */
-  CX_BAD_REQUEST, /* the host could not read what it was given */
-  CX_NO_ROOM      /* a writer was full (nothing was asked), or memory is */
+  CX_TOOL_ERROR,  /* the tool answered with an error */
+  CX_DENIED,      /* not sent: no rule allows it, or a rule denies it */
+  CX_FAILED,      /* no answer; it may have had an effect; see error.code */
+  CX_BAD_REQUEST, /* the host could not read the request */
+  CX_NO_ROOM      /* a writer was full (nothing was sent), or memory is */
 } cx_status;
 
 typedef struct {
@@ -379,7 +379,7 @@ static uint8_t cx_first_buffer[CX_REPLY_SIZE];
 static uint8_t *cx_buffer = cx_first_buffer;
 static uint32_t cx_buffer_size = CX_REPLY_SIZE;
 
-/* A reply too long for the buffer waits in the host: make room, take it. */
+/* The host keeps a reply that does not fit: grow the buffer, then fetch it. */
 CX_FN cx_reply cx_received(uint64_t result) {
   uint32_t size = (uint32_t)result;
   if (size > cx_buffer_size) {
@@ -395,7 +395,7 @@ CX_FN cx_reply cx_received(uint64_t result) {
 }
 
 /*
- * Calls a tool by the name the agent knows it by, and empties `params`.
+ * Calls a tool by its exposed name, and empties `params`.
  *
  * The value is a map: "status", "message", "data", and "error" ("code",
  * "message") when the status is not CX_OK.
@@ -412,7 +412,7 @@ CX_FN cx_reply cx_call(const char *name, cx_writer *params) {
 }
 
 /*
- * Several calls that are made at once: at most 64 of them, and 1 MiB.
+ * A batch of concurrent calls: at most 64 calls and 1 MiB.
  *
  *     CX_BATCH(batch, 512);
  *     cx_map(cx_add(&batch, "mcp__demo__now"), 0);
@@ -421,19 +421,19 @@ CX_FN cx_reply cx_call(const char *name, cx_writer *params) {
  *     cx_reply list = cx_answer(replies, 1);
  */
 typedef struct {
-  cx_writer items; /* with room for the head of an array in front */
+  cx_writer items; /* starts with space for the head of an array */
   uint32_t count;
 } cx_batch;
 
 #define CX_BATCH_HEAD 3
 
-/* Declares a batch with room for `room` bytes of names and params. */
+/* Declares a batch for up to `room` bytes of names and params. */
 #define CX_BATCH(name, room)                       \
   static uint8_t name##_bytes[(room) + CX_BATCH_HEAD]; \
   cx_batch name = {                                \
       {name##_bytes, (room) + CX_BATCH_HEAD, CX_BATCH_HEAD, false}, 0}
 
-/* Adds a call to a batch. Its params are to be written to what this returns. */
+/* Adds a call to a batch. Write its params to the returned writer. */
 CX_FN cx_writer *cx_add(cx_batch *batch, const char *name) {
   batch->count++;
   cx_array(&batch->items, 2);
@@ -442,10 +442,10 @@ CX_FN cx_writer *cx_add(cx_batch *batch, const char *name) {
 }
 
 /*
- * Makes the calls of a batch at the same time, and empties it.
+ * Makes the calls of a batch concurrently, and empties it.
  *
- * CX_OK says that the batch was read: the value is an array with one reply for
- * each call, in the order of the calls. cx_answer takes it apart.
+ * CX_OK means that the batch was read: the value is an array with one reply per
+ * call, in the order of the calls. cx_answer returns each of them.
  */
 CX_FN cx_reply cx_call_many(cx_batch *batch) {
   cx_writer *items = &batch->items;
@@ -462,7 +462,7 @@ CX_FN cx_reply cx_call_many(cx_batch *batch) {
       cx_host_mcp_call_many(items->bytes, size, cx_buffer, cx_buffer_size));
 }
 
-/* Reply `index` of a batch, as cx_call would return it. */
+/* Reply `index` of a batch, in the form that cx_call returns. */
 CX_FN cx_reply cx_answer(cx_reply replies, uint32_t index) {
   static const char *const words[] = {"ok", "tool_error", "denied", "failed"};
   if (replies.status != CX_OK) return replies;
@@ -478,26 +478,26 @@ CX_FN cx_reply cx_tools(void) {
   return cx_received(cx_host_tools(cx_buffer, cx_buffer_size));
 }
 
-/* A variable of the run; CX_BAD_REQUEST if it has none of that name. */
+/* A variable of the run; CX_BAD_REQUEST if the run has no such variable. */
 CX_FN cx_reply cx_context(const char *key) {
   cx_text view = cx_c(key);
   return cx_received(
       cx_host_context(view.at, view.size, cx_buffer, cx_buffer_size));
 }
 
-/* What the run was started with; nil if with nothing. */
+/* The input of the run; nil by default. */
 CX_FN cx_reply cx_input(void) {
   return cx_received(cx_host_input(cx_buffer, cx_buffer_size));
 }
 
-/* Makes the value in `w` the result of the run. The last one counts. */
+/* Sets the output of the run to the value in `w`. The last value counts. */
 CX_FN bool cx_output(cx_writer *w) {
   if (w->full) return false;
   cx_host_output(w->bytes, w->size);
   return true;
 }
 
-/* Makes one text the result of the run. */
+/* Sets the output of the run to a text. */
 CX_FN bool cx_output_str(const char *text) {
   CX_BUFFER(result, 1024);
   cx_str(&result, text);
@@ -514,10 +514,10 @@ CX_FN void cx_log(cx_level level, const char *text) {
   cx_log_view(level, cx_c(text));
 }
 
-/* Microseconds since 1970, from the log: replays see the same. */
+/* Microseconds since 1970, from the log; a replay returns the same. */
 CX_FN int64_t cx_now(void) { return cx_host_now(); }
 
-/* 64 random bits, from the seed in the log: replays see the same. */
+/* 64 random bits from the seed in the log; a replay returns the same. */
 CX_FN uint64_t cx_random(void) {
   uint64_t bits;
   cx_host_random(&bits, sizeof bits);

@@ -1,12 +1,11 @@
 /*
- * What an agent for caxton_host in JavaScript can use. It needs nothing else: what
- * is not here and not in the language itself, such as timers, files and fetch, it
- * does not have.
+ * The functions that a caxton_host agent in JavaScript can use. Besides these, an
+ * agent has only the language itself: it has no timers, no files and no fetch.
  */
 declare module "caxton" {
   /**
-   * What JSON can say. A whole number beyond Number.MAX_SAFE_INTEGER comes as a
-   * BigInt, and a BigInt goes as a whole number of up to 64 bits.
+   * A JSON value. An integer beyond Number.MAX_SAFE_INTEGER is received as a BigInt,
+   * and a BigInt is sent as an integer of up to 64 bits.
    */
   export type Value =
     | null
@@ -17,10 +16,10 @@ declare module "caxton" {
     | Value[]
     | { [key: string]: Value };
 
-  /** Parameters of a call, by name. One that is undefined is left out. */
+  /** Parameters of a call, by name. Undefined values are omitted. */
   export type Params = { [name: string]: Value | undefined };
 
-  /** What a tool answered. */
+  /** The answer of a tool. */
   export interface Reply {
     status: "ok";
     /** A short text for people. */
@@ -29,36 +28,36 @@ declare module "caxton" {
     data: any;
   }
 
-  /** Why there is no reply; one of the four classes below. */
+  /** The reason why a call has no reply; one of the four classes below. */
   export abstract class AgentError extends Error {
     status: "tool_error" | "denied" | "failed" | "bad_request";
-    /** A word for programs: `not_granted`, `timeout`, ... */
+    /** A code for programs: `not_granted`, `timeout`, ... */
     code: string;
-    /** What the tool answered with, if it answered. */
+    /** The answer of the tool, if it answered. */
     data: any;
   }
-  /** The tool answered that it failed. */
+  /** The tool answered with an error. */
   export class ToolError extends AgentError {}
-  /** Nothing was sent: no rule allows it, one forbids it, or its budget is spent. */
+  /** The call was not sent: no rule allows it, one denies it, or a budget is spent. */
   export class Denied extends AgentError {}
-  /** There is no answer. The call may have had an effect. */
+  /** The call has no answer. It may have had an effect. */
   export class Failed extends AgentError {}
   /** The host could not read the call. */
   export class BadRequest extends AgentError {}
 
   /**
-   * Call a tool, by the name that the agent knows it by.
+   * Call a tool by its exposed name.
    *
-   * @throws {AgentError} There is no reply.
+   * @throws {AgentError} The call has no reply.
    * @throws {TypeError} The parameters hold NaN, an infinity or themselves.
    */
   export function mcpCall(name: string, params?: Params): Reply;
 
   /**
-   * Make up to 64 calls at once. A call that went wrong has its error in the place of
-   * its reply; it is not thrown, and the others are as they would be without it.
+   * Make up to 64 calls at once. The outcome of a failed call is its error, which is
+   * returned and not thrown; it does not affect the other calls.
    *
-   * @throws {BadRequest} There are too many calls, or more than 1 MiB of them.
+   * @throws {BadRequest} The batch has more than 64 calls or more than 1 MiB.
    */
   export function mcpCallMany(
     calls: Iterable<readonly [name: string, params?: Params]>,
@@ -70,28 +69,28 @@ declare module "caxton" {
     input_schema: any;
   }
 
-  /** The tools that are granted. */
+  /** The granted tools. */
   export function tools(): Tool[];
 
-  /** What the run was started with; null if with nothing. */
+  /** The input of the run; null by default. */
   export function input(): any;
 
-  /** A variable of the run; undefined if it has none of that name. */
+  /** A variable of the run; undefined if the run has no such variable. */
   export function context(key: string): any;
 
   /**
-   * Set the result of the run. The last one counts, and what `run` returns is the
-   * last of all.
+   * Set the output of the run. The last value counts; a value that `run` returns
+   * replaces it.
    */
   export function output(value: Value | Params): void;
 
-  /** Microseconds since 1970: when the last reply was recorded, or the run started. */
+  /** Time of the last recorded reply, or of the start: microseconds since 1970. */
   export function now(): number;
 
-  /** A number from 0 up to, but not, 1. A replay gets the same. */
+  /** A number of at least 0 and below 1. A replay returns the same. */
   export function random(): number;
 
-  /** Random bytes. A replay gets the same. */
+  /** Random bytes. A replay returns the same. */
   export function randomBytes(size: number): Uint8Array;
 
   /** Write a line to the run's log. */
@@ -101,16 +100,16 @@ declare module "caxton" {
   >;
 }
 
-/** Lines of the run's log. */
+/** Writes lines to the run's log. */
 declare const console: Record<
   "debug" | "log" | "info" | "warn" | "error",
   (...values: unknown[]) => void
 >;
 
-/** Milliseconds by the clock of `now`, from the first time that it is asked. */
+/** Milliseconds by the clock of `now`, since its first use. */
 declare const performance: { now(): number; readonly timeOrigin: number };
 
-/** From the random numbers of the run: no secret is safe with them. */
+/** Uses the random numbers of the run; do not use it for secrets. */
 declare const crypto: {
   getRandomValues<T extends ArrayBufferView>(array: T): T;
   randomUUID(): string;

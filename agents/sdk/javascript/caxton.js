@@ -8,21 +8,21 @@
  *       return { summary: reply.message };
  *     }
  *
- * caxton.d.ts says what each function does. Whatever would differ from one run to
- * the next (the time, random numbers) comes from the host here, so that a replay
- * sees the same.
+ * caxton.d.ts documents each function. Values that differ between runs (the time,
+ * random numbers) come from the host, so that a replay returns the same.
+ *
  */
 import * as host from "caxton:agent/host@1.0.0";
 
-// Top-level code runs once, while the agent is built: there is no host yet.
+// Top-level code runs once, during the build, without a host.
 let running = false;
 
 function ask(name, ...values) {
   if (running) return host[name](...values);
-  throw new Error(`${name} has no answer while the agent is built: call it in run()`);
+  throw new Error(`${name} is not available during the build: call it in run()`);
 }
 
-// Half of a surrogate pair cannot cross to the host, and would end the run.
+// A lone surrogate cannot be passed to the host; it would end the run.
 const text = (value) => String(value).toWellFormed();
 
 // ---- Values ------------------------------------------------------------------
@@ -35,13 +35,13 @@ function exact(_key, value, { source }) {
   return inexact && INTEGER.test(source) ? BigInt(source) : value;
 }
 
-// The slow way only where there may be a number that needs it.
+// Use the slow reviver only if the text may hold a long number.
 const read = (json) => JSON.parse(json, LONG.test(json) ? exact : undefined);
 
 function finite(key, value) {
   if (typeof value !== "number" || Number.isSafeInteger(value)) return value;
   if (!Number.isFinite(value))
-    throw new TypeError(`${key || "the value"} is ${value}, which no tool can be told`);
+    throw new TypeError(`${key || "the value"} is ${value}, which JSON does not have`);
   return Number.isInteger(value) ? JSON.rawJSON(value.toExponential()) : value;
 }
 
@@ -122,7 +122,7 @@ export const log = {
   error: line("error"),
 };
 
-// Of 64 random bits a number holds the upper 53, and rounds the rest.
+// A number holds the upper 53 of 64 random bits; the division rounds the rest.
 function upper(bits) {
   const drawn = Math.floor(Number(ask("random")) / 2 ** (64 - bits));
   return Math.min(drawn, 2 ** bits - 1);
@@ -139,7 +139,7 @@ export function randomBytes(size) {
   return bytes;
 }
 
-// ---- What the language has of its own ----------------------------------------
+// ---- Replacements of globals --------------------------------------------------
 
 function replace(name, value) {
   Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
@@ -206,13 +206,13 @@ replace("console", {
   error: printed("error"),
 });
 
-// ---- From the host to the agent ----------------------------------------------
+// ---- Entry point ---------------------------------------------------------------
 
 const FRAME = /\(\/(.+?:\d+:\d+)\)/;
 
 const MOST_FRAMES = 10;
 
-/** The agent's own part of a stack, the innermost frame first. */
+/** The agent's frames of a stack, the innermost first. */
 function frames(error) {
   const lines = String(error.stack).split("\n");
   return lines
@@ -227,16 +227,16 @@ function told(error) {
   return text(stack.length ? `${error} (${stack[0][1]})` : error);
 }
 
-/** What the build makes the export of, of all that the author's file exports. */
+/** Wraps the `run` that the author's file exports; the build exports the result. */
 export function start(agent) {
   if (typeof agent.run !== "function")
-    throw new Error("there is no `export function run()`");
+    throw new Error("the file has no `export function run()`");
   return () => {
     running = true;
     try {
       const result = agent.run();
       if (typeof result?.then === "function")
-        throw "run is asynchronous: nothing would wait for it. Take away async and await.";
+        throw "run is asynchronous, which is not supported. Remove async and await.";
       if (result !== undefined) output(result);
     } catch (error) {
       throw told(error);

@@ -13,10 +13,10 @@
 //! }
 //! ```
 //!
-//! `caxton agent build` compiles it, for `wasm32-unknown-unknown`; no crate is needed
-//! beside this one. All of `std` that needs no operating system works. Files, sockets,
-//! threads and `std::time` do not: they panic, or return an error. A panic ends the
-//! run, with its message in the log; so does a request for more memory than there is.
+//! `caxton agent build` compiles it for `wasm32-unknown-unknown`; it needs no other
+//! crate. The parts of `std` that need no operating system work. Files, sockets, threads
+//! and `std::time` panic or return an error. A panic ends the run and writes its message
+//! to the log; running out of memory does the same.
 
 mod msgpack;
 mod value;
@@ -28,8 +28,8 @@ pub use value::Value;
 
 /// Makes a function `fn() -> Result<(), E>` the entry point of the agent.
 ///
-/// `E` is anything that can be shown. An error is written to the run's log, and the
-/// run has failed (`agent_error`).
+/// `E` implements `Display`. An error is written to the run's log and fails the run
+/// (`agent_error`).
 #[macro_export]
 macro_rules! agent {
     ($function:path) => {
@@ -54,7 +54,7 @@ pub fn start<E: fmt::Display>(function: fn() -> Result<(), E>) -> i32 {
     }
 }
 
-/// Writes to the run's log that memory was refused: `std` aborts, and says nothing.
+/// Logs a failed allocation, because `std` aborts without a message.
 struct Memory;
 
 #[global_allocator]
@@ -87,7 +87,7 @@ unsafe impl GlobalAlloc for Memory {
 
 // ---- Calls ------------------------------------------------------------------
 
-/// What a tool answered.
+/// The answer of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     /// A short text for people.
@@ -96,33 +96,33 @@ pub struct Reply {
     pub data: Value,
 }
 
-/// What can be wrong with a call.
+/// The kinds of errors of a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
-    /// The tool answered that it failed.
+    /// The tool answered with an error.
     ToolError,
-    /// Nothing was sent: no rule allows it, one forbids it, or its budget is spent.
+    /// The call was not sent: no rule allows it, one denies it, or a budget is spent.
     Denied,
-    /// No answer. The call may have had an effect.
+    /// The call has no answer. It may have had an effect.
     Failed,
     /// The host could not read the call.
     BadRequest,
 }
 
-/// Why there is no reply.
+/// The reason why a call has no reply.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error {
     pub kind: Kind,
-    /// A word for programs: `not_granted`, `timeout`, ...
+    /// A code for programs: `not_granted`, `timeout`, ...
     pub code: String,
     /// A sentence for people.
     pub message: String,
-    /// What the tool answered with, if it answered.
+    /// The answer of the tool, if it answered.
     pub data: Value,
 }
 
 impl Error {
-    /// The word that the host uses: `denied`, `tool_error`, `failed`, `bad_request`.
+    /// The host's name of the kind: `denied`, `tool_error`, `failed`, `bad_request`.
     pub fn status(&self) -> &'static str {
         match self.kind {
             Kind::ToolError => "tool_error",
@@ -145,7 +145,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Calls a tool by the name that the agent knows it by. `params` is a map.
+/// Calls a tool by its exposed name. `params` is a map.
 pub fn mcp_call(name: &str, params: impl Into<Value>) -> Result<Reply, Error> {
     let params = msgpack::encoded(&params.into());
     let (_, reply) = received(|out, cap| unsafe {
@@ -165,8 +165,8 @@ pub fn mcp_call(name: &str, params: impl Into<Value>) -> Result<Reply, Error> {
 ///
 /// # Errors
 ///
-/// The batch has more than 64 calls, or more than 1 MiB. A call that cannot be made
-/// spoils no other: its own answer is an error.
+/// The batch has more than 64 calls or more than 1 MiB. The error of a single call is
+/// in its own answer and does not affect the other calls.
 pub fn mcp_call_many<N, P>(
     calls: impl IntoIterator<Item = (N, P)>,
 ) -> Result<Vec<Result<Reply, Error>>, Error>
@@ -216,7 +216,7 @@ fn text(value: &Value) -> String {
 
 // ---- The run ----------------------------------------------------------------
 
-/// A tool that is granted.
+/// A granted tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
     pub name: String,
@@ -224,7 +224,7 @@ pub struct Tool {
     pub input_schema: Value,
 }
 
-/// The tools that are granted.
+/// The granted tools.
 pub fn tools() -> Vec<Tool> {
     let (_, found) = received(|out, cap| unsafe { host::tools(out, cap) });
     let tool = |one: &Value| Tool {
@@ -235,31 +235,31 @@ pub fn tools() -> Vec<Tool> {
     found.items().iter().map(tool).collect()
 }
 
-/// One variable of the run.
+/// A variable of the run.
 pub fn context(key: &str) -> Option<Value> {
     let (status, value) =
         received(|out, cap| unsafe { host::context(key.as_ptr(), key.len(), out, cap) });
     (status == 0).then(|| value)
 }
 
-/// What the run was started with; `Value::Null` if with nothing.
+/// The input of the run; `Value::Null` by default.
 pub fn input() -> Value {
     received(|out, cap| unsafe { host::input(out, cap) }).1
 }
 
-/// Sets the result of the run. The last one counts.
+/// Sets the output of the run. The last value counts.
 pub fn output(value: impl Into<Value>) {
     let bytes = msgpack::encoded(&value.into());
     unsafe { host::output(bytes.as_ptr(), bytes.len()) }
 }
 
-/// Microseconds since 1970, UTC: when the last reply was recorded, or else the start.
-/// A replay sees the same.
+/// Time of the last recorded reply, or else of the start: microseconds since 1970, UTC.
+/// A replay returns the same.
 pub fn now() -> i64 {
     unsafe { host::now() }
 }
 
-/// 64 random bits, from the seed in the log. A replay sees the same.
+/// 64 random bits from the seed in the log. A replay returns the same.
 pub fn random() -> u64 {
     let mut bytes = [0; 8];
     unsafe { host::random(bytes.as_mut_ptr(), bytes.len()) };
@@ -279,11 +279,11 @@ pub fn log(level: Level, text: &str) {
     unsafe { host::log(level as u32, text.as_ptr(), text.len()) }
 }
 
-// ---- The host's functions, as they are ---------------------------------------
+// ---- The host's functions ----------------------------------------------------
 
 const FIRST_ROOM: usize = 8192;
 
-/// A reply that is longer than the room for it waits in the host: make room, take it.
+/// The host keeps a reply that does not fit: grow the buffer, then fetch it.
 fn received(ask: impl FnOnce(*mut u8, usize) -> u64) -> (u32, Value) {
     let mut bytes = vec![0; FIRST_ROOM];
     let result = ask(bytes.as_mut_ptr(), bytes.len());

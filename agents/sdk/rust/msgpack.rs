@@ -1,8 +1,8 @@
-//! How values cross the border. Authors never see it.
+//! The encoding of values between guest and host. Internal.
 
 use crate::Value;
 
-/// More levels than the host lets through.
+/// Maximum depth; above the limit of the host.
 const DEPTH: usize = 128;
 
 pub fn encoded(value: &Value) -> Vec<u8> {
@@ -11,7 +11,7 @@ pub fn encoded(value: &Value) -> Vec<u8> {
     out
 }
 
-/// The value in `bytes`, or none if they are not exactly one.
+/// The value in `bytes`, or `None` unless they are exactly one value.
 pub fn decoded(bytes: &[u8]) -> Option<Value> {
     let mut reader = Reader { rest: bytes };
     let value = reader.value(DEPTH)?;
@@ -57,7 +57,7 @@ fn write(out: &mut Vec<u8>, value: &Value) {
     }
 }
 
-/// The shortest head for a count: in the tag, or in one, two or four bytes after it.
+/// Writes the shortest head for a count: in the tag, or in 1, 2 or 4 bytes after it.
 fn head(out: &mut Vec<u8>, count: usize, short: [(u8, usize); 3], long: u8) {
     let bits = count as u64;
     if count < short[0].1 {
@@ -86,7 +86,7 @@ fn write_int(out: &mut Vec<u8>, number: i128) {
     }
 }
 
-/// A tag and the low `width` bytes of a number, most significant first.
+/// Writes a tag and the low `width` bytes of a number, big-endian.
 fn tagged(out: &mut Vec<u8>, tag: u8, bits: u64, width: usize) {
     out.push(tag);
     out.extend_from_slice(&bits.to_be_bytes()[8 - width..]);
@@ -155,7 +155,7 @@ impl<'a> Reader<'a> {
 
     fn list(&mut self, count: usize, depth: usize) -> Option<Value> {
         let depth = depth.checked_sub(1)?;
-        // A count is only a claim: no room is made for it ahead.
+        // The count is untrusted, so nothing is allocated in advance.
         let mut items = Vec::new();
         for _ in 0..count {
             items.push(self.value(depth)?);

@@ -1,22 +1,22 @@
-//! What JSON can say, as one type.
+//! A JSON value.
 
 use std::fmt;
 use std::ops::Index;
 
-/// A value as tools take and give it.
+/// A value of parameters and answers.
 ///
-/// What is missing reads as `Null`: `value["data"]["content"][0]["text"]` never panics.
+/// A missing value reads as `Null`: `value["data"]["content"][0]["text"]` never panics.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Null,
     Bool(bool),
-    /// From -2^63 to 2^64 - 1; the host takes no other.
+    /// From -2^63 to 2^64 - 1; the host rejects others.
     Int(i128),
-    /// Finite; the host takes no other.
+    /// Finite; the host rejects others.
     Float(f64),
     Text(String),
     List(Vec<Value>),
-    /// In the order in which it was made. A key stands once; the host takes no other.
+    /// In order of insertion. Keys are unique; the host rejects duplicates.
     Map(Vec<(String, Value)>),
 }
 
@@ -62,7 +62,7 @@ impl Value {
         }
     }
 
-    /// The values of a list; none for anything else.
+    /// The values of a list; empty for other types.
     pub fn items(&self) -> &[Value] {
         match self {
             Value::List(items) => items,
@@ -70,7 +70,7 @@ impl Value {
         }
     }
 
-    /// The pairs of a map; none for anything else.
+    /// The pairs of a map; empty for other types.
     pub fn pairs(&self) -> &[(String, Value)] {
         match self {
             Value::Map(pairs) => pairs,
@@ -214,10 +214,10 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// Makes a `Value` from what looks like JSON: `json!({"n": 1 + 1, "all": [null, name]})`.
+/// Makes a `Value` from JSON syntax: `json!({"n": 1 + 1, "all": [null, name]})`.
 ///
-/// An expression is anything that a `Value` can be made from. A key is a text literal,
-/// or an expression in parentheses.
+/// An expression has a type that converts into `Value`. A key is a string literal or an
+/// expression in parentheses.
 #[macro_export]
 macro_rules! json {
     (@list [$($done:expr,)*]) => { ::std::vec![$($done),*] };

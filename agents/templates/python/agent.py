@@ -1,4 +1,4 @@
-"""{{name}}: asks a tool for the time, and passes on what it said."""
+"""{{name}}: asks a tool for the time and returns its answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-//! {{name}}: asks a tool for the time, and passes on what it said.
+//! {{name}}: asks a tool for the time and outputs its answer.
 
 use caxton::{json, Error, Level};
 

@@ -246,7 +246,7 @@ def test_what_is_wrong_is_shown_as_python_would(
         build_agent(tmp_path, cache=zig_cache)
     lines = [
         *('File "mistaken.py", line 2', "    def run(:", "SyntaxError: invalid syntax"),
-        *('File "agent.py", line 5', "NoHostError", "do it in run()"),
+        *('File "agent.py", line 5', "NoHostError", "call them in run()"),
     ]
     said = str(caught.value)
     assert all(line in said for line in lines), said

@@ -117,8 +117,8 @@ def test_digits_in_a_text_are_no_number(probe: bytes) -> None:
 def test_what_no_tool_can_be_told_throws_before_anything_is_asked(probe: bytes) -> None:
     said, machine = done(probe, "noNumber")
     assert said == [
-        "TypeError: value is NaN, which no tool can be told",
-        "TypeError: value is Infinity, which no tool can be told",
+        "TypeError: value is NaN, which JSON does not have",
+        "TypeError: value is Infinity, which JSON does not have",
     ]
     assert done(probe, "circle")[0].startswith("TypeError: ")
     assert not machine.calls
@@ -210,7 +210,7 @@ def test_what_runs_while_the_agent_is_built_has_no_clock(probe: bytes) -> None:
     built, _ = done(probe, "built")
     assert built == {
         "date": 0,
-        "early": "Error: now has no answer while the agent is built: call it in run()",
+        "early": "Error: now is not available during the build: call it in run()",
     }
 
 
@@ -228,7 +228,7 @@ def test_there_are_no_timers(probe: bytes) -> None:
         ("throwDenied", r"Denied: not yours \(probe\.js:\d+:\d+\)"),
         ("throwText", "text \ufffd"),
         ("throwNothing", "undefined"),
-        ("promise", r"run is asynchronous: nothing would wait for it\. .*"),
+        ("promise", r"run is asynchronous, which is not supported\. .*"),
     ],
 )
 def test_a_run_that_throws_has_failed_and_says_where(

@@ -29,7 +29,7 @@ from caxton_host.runs.recording import Recording
 from caxton_host.runs.run_request import ForkRequest
 from caxton_host.telemetry import Observer
 from caxton_host.telemetry.rebuild_spans import send_again
-from caxton_host.telemetry.tools import TracedTools
+from caxton_host.telemetry.tools import ObservedTools
 from caxton_host.testing import FakeTools
 from tests.collector import Collector, attributes, close, collecting, connect, traced
 from tests.integration.serving.clients import meta, serving
@@ -53,7 +53,7 @@ def again(scene: Scene, collector: Collector, **environ: str) -> None:
     close(scene)
     telemetry = connect(collector.url, environ)
     scene.telemetry = telemetry
-    assert isinstance(scene.tools, TracedTools)
+    assert isinstance(scene.tools, ObservedTools)
     assert isinstance(scene.tools.tools, ToolSource)
     scene.host = replace(
         scene.host, telemetry=telemetry, tools=telemetry.traced(scene.tools.tools)
@@ -700,7 +700,7 @@ async def test_spans_of_the_log_are_those_that_were_sent(
 ) -> None:
     scene = await made(collector)
     close(scene)
-    recording = await Recording.load(scene.run_id, scene.store)
+    recording = await Recording.load(scene.run_id, scene.store.reader)
     before = {span.span_id: compared(span) for span in collector.spans}
     collector.spans.clear()
 

@@ -246,7 +246,7 @@ def test_a_port_in_use_is_told() -> None:
 
 
 def test_an_address_that_is_none_is_told() -> None:
-    with pytest.raises(UsageError, match="no address"):
+    with pytest.raises(UsageError, match="not an address"):
         bind("nowhere.invalid", 0)
 
 

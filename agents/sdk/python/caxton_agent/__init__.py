@@ -13,12 +13,12 @@ Write an agent for caxton_host in Python.
             output({"weather": reply.message})
 
 An agent is a file ``agent.py`` with a function ``run``. It completes when ``run``
-returns, and fails when an exception leaves it. What ``run`` returns, if anything, is
-its output. Values are what JSON can say: None, booleans, integers of 64 bits,
-finite floats, texts, lists, and dicts with texts as keys.
+returns, and fails when ``run`` raises an exception. The return value of ``run``, unless
+it is None, is the output. Values are JSON values: None, booleans, integers of 64 bits,
+finite floats, strings, lists, and dicts with string keys.
 
-``caxton agent build`` makes a WebAssembly component of it. In there the time and the
-randomness of the standard library are the run's own, so that a replay sees the same.
+``caxton agent build`` compiles it to a WebAssembly component. There, the time and the
+randomness of the standard library come from the run, so that a replay sees the same.
 `caxton_agent.testing` runs the same file on your machine.
 """
 
@@ -63,4 +63,4 @@ __all__ = [
 ]
 
 for _error in (AgentError, BadRequest, Denied, Failed, NoHostError, ToolError):
-    _error.__module__ = __name__  # What a traceback calls them.
+    _error.__module__ = __name__  # The name that a traceback shows.

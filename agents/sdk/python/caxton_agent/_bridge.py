@@ -1,4 +1,4 @@
-"""The host's functions, and who stands behind them: a run, a test, or nobody."""
+"""The host's functions, and the object that implements them: a run or a test."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
 class NoHostError(RuntimeError):
-    """A function of the host was called where there is none."""
+    """A host function was called outside a run and outside a test."""
 
 
 class Host(Protocol):
-    """What an agent can ask for, as it crosses: see the WIT package caxton:agent."""
+    """The host's functions, with JSON text as values: see the WIT caxton:agent."""
 
     def mcp_call(self, name: str, params: str) -> str: ...
     def mcp_call_many(self, batch: str) -> str: ...
@@ -30,17 +30,17 @@ class Host(Protocol):
 
 _host: Host | None = None
 _nobody = (
-    "there is no host here: this works in an agent that `caxton run` runs, and in a "
-    "test with caxton_agent.testing.FakeHost"
+    "no host is available: call this in an agent that `caxton run` runs, or in a test "
+    "with caxton_agent.testing.FakeHost"
 )
 
 
 def host() -> Host:
     """
-    Return who answers.
+    Return the current host.
 
     Raises:
-        NoHostError: Nobody does.
+        NoHostError: No host is set.
     """
     if _host is None:
         raise NoHostError(_nobody)
@@ -49,14 +49,14 @@ def host() -> Host:
 
 def use(new: Host | None, *, nobody: str | None = None) -> Host | None:
     """
-    Have *new* answer from now on, and return who did before.
+    Set the current host, and return the previous one.
 
     Args:
-        new: None for nobody.
+        new: None for no host.
 
-        nobody: What is said when nobody answers.
+        nobody: The message of `NoHostError` while no host is set.
     """
-    global _host, _nobody  # noqa: PLW0603 -- there is one host, as there is one run
+    global _host, _nobody  # noqa: PLW0603 -- one host per process
     before, _host = _host, new
     _nobody = nobody or _nobody
     return before
@@ -67,9 +67,9 @@ def encode(value: object, what: str) -> str:
     Return *value* as JSON text.
 
     Raises:
-        TypeError: It holds something that JSON cannot say.
+        TypeError: It holds a value that JSON does not have.
 
-        ValueError: It holds a NaN, an infinity, half a surrogate pair, or itself.
+        ValueError: It holds a NaN, an infinity, a lone surrogate, or itself.
     """
     try:
         text = json.dumps(

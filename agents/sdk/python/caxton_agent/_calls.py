@@ -1,4 +1,4 @@
-"""Calls of tools: what goes out, what comes back, and what can go wrong."""
+"""Calls of tools: requests, replies and errors."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = [
     "tools",
 ]
 
-#: Any value that JSON can say. What a tool answered is not known to a type checker.
+#: Any JSON value. A type checker cannot know the type of a tool's answer.
 JSON: TypeAlias = Any
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
     """
-    What a tool answered.
+    The answer of a tool.
 
     Attributes:
-        message: A short text for people: the text parts of the answer, one a line, or
-            what the operator's configuration picks out of it.
+        message: A short text for people: the text parts of the answer, one per line,
+            or the part that the operator's configuration selects.
 
         data: Every content block of the answer under ``content``, and
             ``structuredContent`` if there is one.
@@ -45,12 +45,12 @@ class Reply:
 
     @property
     def status(self) -> str:
-        """Always ``ok``: an answer that is not is an `AgentError`."""
+        """Always ``ok``; any other outcome is an `AgentError`."""
         return "ok"
 
     @property
     def content(self) -> list[dict[str, JSON]]:
-        """The content blocks of the answer, as MCP has them."""
+        """The MCP content blocks of the answer."""
         return _content(self.data)
 
     @property
@@ -61,16 +61,16 @@ class Reply:
 
 class AgentError(Exception):
     """
-    A call without an answer that could be used. Catch this, or one of the four kinds.
+    A call without a usable answer. Catch this class, or one of its four subclasses.
 
     Attributes:
         status: ``denied``, ``tool_error``, ``failed`` or ``bad_request``.
 
-        code: More exactly why, such as ``not_granted``, ``budget`` or ``timeout``.
+        code: The specific reason, such as ``not_granted``, ``budget`` or ``timeout``.
 
         message: A short text for people.
 
-        data: What the tool answered, if it did: `ToolError` only.
+        data: The answer of the tool, for `ToolError` only.
     """
 
     status = "failed"
@@ -91,25 +91,25 @@ class AgentError(Exception):
 
 
 class Denied(AgentError):  # noqa: N818 -- the word of the reply
-    """Nothing was sent: no rule allows it, one forbids it, or its budget is spent."""
+    """The call was not sent: no rule allows it, one denies it, or a budget is spent."""
 
     status = "denied"
 
 
 class ToolError(AgentError):
-    """The tool answered that it failed."""
+    """The tool answered with an error."""
 
     status = "tool_error"
 
 
 class Failed(AgentError):  # noqa: N818 -- the word of the reply
-    """There is no answer. The call may have had an effect."""
+    """The call has no answer. It may have had an effect."""
 
     status = "failed"
 
 
 class BadRequest(AgentError):  # noqa: N818 -- the word of the reply
-    """What was passed is no call: the name or the parameters break the rules."""
+    """The call is invalid: its name or its parameters break the rules."""
 
     status = "bad_request"
 
@@ -122,12 +122,12 @@ _ERRORS: Mapping[str, type[AgentError]] = {
 @dataclass(frozen=True, slots=True)
 class Tool:
     """
-    A tool that is granted.
+    A granted tool.
 
     Attributes:
-        name: What `mcp_call` takes.
+        name: Its name for `mcp_call`.
 
-        description: What its server says of it; may be empty.
+        description: The description from its server; may be empty.
 
         input_schema: A JSON schema of its parameters.
     """
@@ -139,23 +139,23 @@ class Tool:
 
 def mcp_call(name: str, params: Mapping[str, JSON] | None = None) -> Reply:
     """
-    Call a tool, and return its answer.
+    Call a tool and return its answer.
 
     Args:
-        name: As `tools` has it, for example ``mcp__time__get_current_time``.
+        name: As in `tools`, for example ``mcp__time__get_current_time``.
 
-        params: Its parameters by name; none by default.
+        params: Its parameters by name; empty by default.
 
     Raises:
-        Denied: Nothing was sent.
+        Denied: The call was not sent.
 
-        ToolError: The tool answered that it failed.
+        ToolError: The tool answered with an error.
 
-        Failed: There is no answer.
+        Failed: The call has no answer.
 
         BadRequest: The name or the parameters break the rules.
 
-        TypeError: The parameters hold something that JSON cannot say.
+        TypeError: The parameters hold a value that JSON does not have.
     """
     reply = host().mcp_call(name, encode(_params(params), f"params of {name}"))
     answer = read_reply(decode(reply))
@@ -168,19 +168,19 @@ def mcp_call_many(
     batch: Iterable[tuple[str, Mapping[str, JSON] | None]],
 ) -> list[Reply | AgentError]:
     """
-    Call up to 64 tools at once, and return what became of each, in the same order.
+    Call up to 64 tools at once, and return their outcomes in the same order.
 
-    The calls are decided in order, and those that are allowed are sent together. One
-    that goes wrong spoils only itself: in its place is the error that `mcp_call`
-    would have raised.
+    The host decides the calls in order and sends the allowed ones together. A failed
+    call does not affect the others: its outcome is the error that `mcp_call` would
+    raise.
 
     Args:
         batch: A name and parameters for each call, as for `mcp_call`.
 
     Raises:
-        BadRequest: It is no batch: more than 64 calls or more than 1 MiB.
+        BadRequest: The batch has more than 64 calls or more than 1 MiB.
 
-        TypeError: The parameters hold something that JSON cannot say.
+        TypeError: The parameters hold a value that JSON does not have.
     """
     calls = [[name, _params(params)] for name, params in batch]
     replies = decode(host().mcp_call_many(encode(calls, "a batch")))
@@ -191,7 +191,7 @@ def mcp_call_many(
 
 
 def tools() -> list[Tool]:
-    """Return the tools that are granted."""
+    """Return the granted tools."""
     return [
         Tool(tool["name"], tool["description"] or "", tool["input_schema"])
         for tool in decode(host().tools())
@@ -199,7 +199,7 @@ def tools() -> list[Tool]:
 
 
 def read_reply(reply: dict[str, JSON]) -> Reply | AgentError:
-    """Return what the host's reply to one call says."""
+    """Return the outcome in the host's reply to one call."""
     if reply["status"] == "ok":
         return Reply(reply["message"], reply["data"])
     error = reply["error"]

@@ -1,14 +1,14 @@
 """
-The agent as a component: what `caxton agent build` puts around the author's module.
+The component that `caxton agent build` makes of the author's module.
 
-Only the build imports this, in the machine that componentize-py starts to import
-everything once; its memory after that is what each run begins with. `_still.install`
-has run before.
+Only the build imports this module, in the virtual machine in which componentize-py
+imports everything once. Each run starts with the memory that this leaves.
+`_still.install` has run before.
 """
 
 from __future__ import annotations
 
-import _strptime  # type: ignore[import-not-found]  # noqa: F401 -- strptime would import it during the run, when it is too late; and so on
+import _strptime  # type: ignore[import-not-found]  # noqa: F401 -- strptime would import it during the run, which is impossible; so for the others
 import encodings.ascii
 import encodings.cp1252
 import encodings.idna
@@ -33,14 +33,14 @@ from ._run import end
 __all__ = ["load"]
 
 _BUILDING = (
-    "the host cannot be asked while the agent is built, and that is when its modules "
-    "are imported: do it in run()"
+    "host functions are not available during the build, when the agent's modules are "
+    "imported: call them in run()"
 )
 _LEVELS = {level.name.lower(): level for level in wit.Level}
 
 
 class _Wire:
-    """The functions of the WIT package, as they are."""
+    """The functions of the WIT package."""
 
     mcp_call = staticmethod(wit.mcp_call)
     mcp_call_many = staticmethod(wit.mcp_call_many)
@@ -57,7 +57,7 @@ class _Wire:
 
 def load(name: str) -> type[wit_world.WitWorld]:
     """
-    Import the author's module, and return what the component exports.
+    Import the author's module and return the exports of the component.
 
     Raises:
         TypeError: The module has no function ``run``.

@@ -1,4 +1,4 @@
-"""The run itself: what it was given, what it says, and how it ends."""
+"""The run: its input, output, clock, randomness and log, and its end."""
 
 from __future__ import annotations
 
@@ -29,43 +29,43 @@ _OURS = os.path.dirname(__file__)  # noqa: PTH120 -- as traceback has it
 
 
 def input() -> JSON:  # noqa: A001 -- the host's word
-    """Return what the run was started with; None if with nothing."""
+    """Return the input of the run; None by default."""
     return decode(host().input())
 
 
 def output(value: JSON) -> None:
     """
-    Set the result of the run. The last one counts.
+    Set the output of the run. The last value counts.
 
     Raises:
-        TypeError: It holds something that JSON cannot say.
+        TypeError: It holds a value that JSON does not have.
     """
     host().output(encode(value, "the output"))
 
 
 def context(key: str, default: JSON = None) -> JSON:
-    """Return one variable of the run, or *default* if it has none of that key."""
+    """Return a variable of the run, or *default* if the run has no such variable."""
     value = host().context(key)
     return default if value is None else decode(value)
 
 
 def now() -> dt.datetime:
-    """Return when the last reply was recorded, or else when the run started, in UTC."""
+    """Return the time of the last recorded reply, or else of the start, in UTC."""
     return _EPOCH + dt.timedelta(microseconds=host().now())
 
 
 def random_bytes(size: int) -> bytes:
-    """Return *size* bytes of the run's random stream, which a replay sees again."""
+    """Return *size* bytes of the run's random stream; a replay returns the same."""
     words = [host().random().to_bytes(8, "little") for _ in range(-(-size // 8))]
     return b"".join(words)[:size]
 
 
 class _Random(stdlib.Random):
-    """Draws from the run's random stream each time, and keeps no state of its own."""
+    """A generator without state that draws from the run's random stream."""
 
     @property
     def gauss_next(self) -> None:
-        """The half of a pair that `gauss` would keep for the next time."""
+        """The second number of a pair, which `gauss` would keep for its next call."""
 
     @gauss_next.setter
     def gauss_next(self, _: object) -> None: ...
@@ -80,7 +80,7 @@ class _Random(stdlib.Random):
         return int.from_bytes(random_bytes(size), "little") >> (size * 8 - k)
 
     def seed(self, *_: object, **__: object) -> None:
-        """Do nothing: the run has its seed."""
+        """Do nothing: the seed of the run is fixed."""
 
 
 #: The methods of `random.Random` on the run's random stream.
@@ -88,7 +88,7 @@ random: stdlib.Random = _Random()
 
 
 class _Log:
-    """Writes to the run's log. Each call is a line."""
+    """Writes to the run's log, one line per call."""
 
     def debug(self, text: object) -> None:
         _log("debug", text)
@@ -103,7 +103,7 @@ class _Log:
         _log("error", text)
 
 
-#: The run's log: ``log.info("...")``, and ``debug``, ``warning``, ``error``.
+#: The run's log: ``log.info("...")``; also ``debug``, ``warning`` and ``error``.
 log = _Log()
 
 
@@ -113,10 +113,10 @@ def _log(level: Level, text: object) -> None:
 
 def end(run: Callable[[], object]) -> str | None:
     """
-    Run an agent to its end, and return why it failed, or None if it has completed.
+    Run an agent to its end, and return the reason of its failure, if any.
 
     Args:
-        run: What it returns, if anything, is the output.
+        run: The agent. Its return value, unless None, is the output.
     """
     try:
         result = run()
@@ -124,7 +124,7 @@ def end(run: Callable[[], object]) -> str | None:
             output(result)
     except SystemExit as exc:
         return None if exc.code in {None, 0} else f"SystemExit: {exc.code}"[:_REASON]
-    except BaseException as exc:  # noqa: BLE001 -- a trap would say nothing
+    except BaseException as exc:  # noqa: BLE001 -- a trap would give no reason
         return _explain(exc)
     return None
 

@@ -1,11 +1,11 @@
 """
-The standard library inside an agent: nothing in it sees what the log does not.
+Make the standard library deterministic: an agent sees only what the log holds.
 
-A component has no clock, no randomness, no files and no sockets of its own; a function
-that reaches for one would trap, which no ``except`` catches. `install` replaces those
-functions before the author's modules are imported. While the agent is built they do
-what they always did, in a machine where the time stands still; from `seal` on, which
-is at the start of the run, they ask the host, or raise.
+A component has no clock, randomness, files or sockets. A function that uses one would
+trap, which no ``except`` catches. `install` replaces these functions before the
+author's modules are imported. During the build they behave as usual, with a clock that
+stands still. After `seal`, which runs at the start of the run, they ask the host or
+raise an exception.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ._run import random_bytes
 
 __all__ = ["flush", "install", "install_late", "seal"]
 
-_NO_FILES = "an agent has no files of its own: call a tool that has"
-_NO_SOCKETS = "an agent has no network of its own: call a tool that has"
-_NO_LOOP = "an agent has no event loop: mcp_call_many calls several tools at once"
-_NO_THREADS = "an agent has one thread: nobody would end this wait"
-_NO_PROCESS = "an agent has no process of its own: raise SystemExit to end the run"
+_NO_FILES = "an agent has no files: call a tool that reads or writes them"
+_NO_SOCKETS = "an agent has no network: call a tool that has access"
+_NO_LOOP = "an agent has no event loop: call several tools at once with mcp_call_many"
+_NO_THREADS = "an agent has one thread: this wait would never end"
+_NO_PROCESS = "an agent has no process: raise SystemExit to end the run"
 
-#: Of the module posix: these touch nothing outside.
+#: Functions of the module posix without effects outside the agent.
 _HARMLESS = {
     "cpu_count",
     "fspath",
@@ -57,14 +57,14 @@ _slept = 0
 
 
 def install() -> None:
-    """Replace what would reach outside. To be called before other imports."""
+    """Replace functions that access the outside. Call this before other imports."""
     _replace_clocks()
     _replace_randomness()
     _replace_files()
 
 
 def seal() -> None:
-    """Have everything that was replaced ask the host from now on, or raise."""
+    """Switch all replaced functions to the host, or to an exception."""
     global _sealed  # noqa: PLW0603 -- there is one run
     _sealed = True
     random.seed()
@@ -76,7 +76,7 @@ def seal() -> None:
 
 
 def flush() -> None:
-    """Write out lines that were begun and not ended."""
+    """Write the incomplete last lines of stdout and stderr."""
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -94,7 +94,7 @@ def _seconds() -> float:
 
 
 def _sleep(seconds: float, /) -> None:
-    """Move the clocks of this module forward; nobody waits."""
+    """Move the clocks of this module forward without waiting."""
     global _slept  # noqa: PLW0603 -- there is one run
     if seconds < 0:
         raise ValueError("sleep length must be non-negative")
@@ -118,7 +118,7 @@ def _replace_clocks() -> None:
 def _filled(
     function: Callable[..., Any], at: int, default: Callable[[], object]
 ) -> Callable[..., Any]:
-    """Return *function*, with its argument *at* filled in where it is left out."""
+    """Return *function* with a *default* for its argument *at*."""
 
     def filled(*args: object) -> object:
         given = [each for each in args[at:] if each is not None]
@@ -163,7 +163,7 @@ def _replace_files() -> None:
 
 
 def install_late() -> None:
-    """Replace parts of modules that only some agents import."""
+    """Replace functions of modules that only some agents import."""
     modules: Mapping[str, Any] = sys.modules
     if socket := modules.get("socket"):
         for name in ("getaddrinfo", "gethostbyname", "socketpair"):
@@ -209,11 +209,11 @@ def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:  # no
     setattr(owner, name, replaced)
 
 
-# ---- What is printed, and what is imported -----------------------------------
+# ---- Output and imports ------------------------------------------------------
 
 
 class _Lines(io.TextIOBase):
-    """A stream whose lines go to the run's log."""
+    """A stream that writes its lines to the run's log."""
 
     encoding = "utf-8"
 
@@ -240,7 +240,7 @@ class _Lines(io.TextIOBase):
 
 
 class _Missing:
-    """Finds no module, and says why."""
+    """Rejects imports during the run, with an explanation."""
 
     def find_spec(
         self,
@@ -249,7 +249,7 @@ class _Missing:
         _target: types.ModuleType | None = None,
     ) -> ModuleSpec | None:
         raise ModuleNotFoundError(
-            f"no module named {name!r} was imported when the agent was built: "
+            f"the build did not import a module named {name!r}: "
             "import it at the top of the file",
             name=name,
         )

@@ -1,5 +1,5 @@
 """
-Run an agent on your own machine, against tools that you script.
+Run an agent on your machine, with scripted tools.
 
     from caxton_agent.testing import FakeHost
 
@@ -28,8 +28,8 @@ from ._run import end
 
 __all__ = ["Answer", "FakeHost"]
 
-#: What a scripted tool does: answer with a message or a `Reply`, go wrong, or decide
-#: by its parameters.
+#: The answer of a scripted tool: a message, a `Reply`, an error, or a function of its
+#: parameters that returns one of these.
 Answer: TypeAlias = (
     "str | Reply | AgentError | Callable[[dict[str, JSON]], str | Reply | AgentError]"
 )
@@ -41,10 +41,10 @@ _MANY = 64
 @dataclass(kw_only=True)
 class _Wire:
     """
-    What the agent sees of a `FakeHost`: the functions of the WIT package.
+    The functions of the WIT package, on a `FakeHost`.
 
     Attributes:
-        of: Who is asked.
+        of: The host that answers.
     """
 
     of: FakeHost
@@ -95,27 +95,27 @@ class _Wire:
 @dataclass
 class FakeHost:
     """
-    Stands in for the host. Use it as a context manager, or run an agent with `run`.
+    A simulated host. Use it as a context manager, or run an agent with `run`.
 
     Attributes:
-        answers: What each tool answers, by its name. A tool that is not here is
-            denied, as one that is not granted.
+        answers: The answer of each tool, by name. A call of any other tool is denied
+            with the code ``not_granted``.
 
-        input: What the run is started with.
+        input: The input of the run.
 
         context: The variables of the run.
 
-        tools: What `tools()` returns; by default the names in *answers*.
+        tools: The result of `tools()`; by default the names in *answers*.
 
-        now: Microseconds since 1970. Stays as it is unless you change it.
+        now: Microseconds since 1970. It changes only if you set it.
 
-        seed: Another one gives other random numbers.
+        seed: The seed of the random numbers.
 
         calls: The name and parameters of each call, in order.
 
         logs: The level and text of each line, in order.
 
-        output: The result that was set last.
+        output: The last output.
     """
 
     answers: Mapping[str, Answer] = field(default_factory=dict[str, Answer])
@@ -150,7 +150,7 @@ class FakeHost:
 
     def run(self, run: Callable[[], object]) -> str | None:
         """
-        Run an agent as the host does, and return why it failed, or None.
+        Run an agent as the host does, and return the reason of its failure, if any.
 
         Args:
             run: The function ``run`` of its module.
@@ -159,7 +159,7 @@ class FakeHost:
             return end(run)
 
     def answer(self, name: str, params: dict[str, JSON]) -> Reply | AgentError:
-        """Answer one call, and keep it in `calls`."""
+        """Answer one call, and append it to `calls`."""
         self.calls.append((name, params))
         found = self.answers.get(name)
         if found is None:

@@ -52,7 +52,7 @@ _log = logging.getLogger("caxton_host")
 
 _COPY = (
     "the log is a copy, restored on this machine or opened here for the first time; it "
-    "is a log of its own from now on"
+    "is now a separate log"
 )
 
 _NOTHING: Mapping[str, OfHost] = {}

@@ -152,7 +152,7 @@ def _source(folder: Path, wanted: str | None) -> tuple[str, Path]:
     if not found:
         sought = ", ".join(name for lang in languages for name in names[lang])
         raise UsageError(
-            f"{folder} holds no agent: none of {sought}",
+            f"{folder} has no agent source; looked for {sought}",
             fix="name the folder that caxton agent new made",
         )
     if len({lang for lang, _ in found}) > 1:

@@ -72,7 +72,7 @@ def new_agent(name: str, lang: str, folder: Path) -> Path:
             (target / source.name).write_text(text, "utf-8")
     except FileExistsError:
         raise UsageError(
-            f"{target} is there already", fix="choose another name, or remove it"
+            f"{target} already exists", fix="choose another name, or remove it"
         ) from None
     except OSError as exc:
         raise UsageError(

@@ -165,9 +165,9 @@ def caxton(
     """
     Run agents that you did not write.
 
-    An agent is a WebAssembly module without any access of its own. Every call of a
-    tool is compared with a grant, recorded, and only then made; the log can be
-    verified and replayed.
+    An agent is a WebAssembly module without direct access to anything. Each tool call
+    is checked against a grant and recorded before it is sent; the log can be verified
+    and replayed.
 
     \b
     Examples:
@@ -248,7 +248,7 @@ def execute(args: list[str]) -> int:
         named = f"{exc.filename}: " if exc.filename else ""
         complain(
             f"{named}{exc.strerror or exc}",
-            "see that it exists, and that you may read and write it",
+            "check that the path exists, and that you may access it",
         )
         return USAGE
     return code if isinstance(code, int) else 0

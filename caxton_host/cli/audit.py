@@ -405,11 +405,11 @@ def erase(
             }
         )
     else:
-        say(f"erased what {events} of run {erased.run} said")
+        say(f"erased the data of {events} of run {erased.run}")
     if not is_gone and not keep_file:
         complain(
-            "the file of the database could not be written anew, and may still hold it",
-            "stop what has it open, see that its disk has room, and run: sqlite3 "
+            "the database file could not be rewritten and may still contain the data",
+            "close what has it open, check that its disk has room, and run: sqlite3 "
             "FILE 'VACUUM; PRAGMA wal_checkpoint(TRUNCATE)'",
         )
         ctx.exit(FAILED)

@@ -266,10 +266,11 @@ def _tell(
     for text in warnings:
         note(f"warning: {text}")
     note(counted(len(wrong), "mistake"))
-    note(
-        f"a change of {', '.join(late)} takes effect when hosts restart; "
-        "caxton config reload does the rest"
-    )
+    if not wrong:
+        note(
+            f"restart hosts to apply changes of {', '.join(late)}; "
+            "run caxton config reload for the rest"
+        )
 
 
 @command.command("reload")
@@ -310,7 +311,7 @@ def reload(
         for name, answer in answers.items():
             say(f"{name}: {plain(answer.text)}")
     if not answers:
-        note("no host is up; the next one reads the file as it is")
+        note("no host is running; the next one reads the file as it is")
     if any(answer.state == "failed" for answer in answers.values()):
         complain(
             "a host keeps its old configuration",

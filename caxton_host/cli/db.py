@@ -305,12 +305,12 @@ async def _archive(
                 async for run, bundle in each:
                     moved.append((run, bundle.name))
         finally:
-            with patience("writing the database anew"):
+            with patience("rewriting the database"):
                 is_gone = await keeper.store.erasure.scrub()
             if not is_gone:
                 note(
-                    "warning: the file of the database could not be written anew, and "
-                    "may hold what was moved until: sqlite3 FILE VACUUM"
+                    "warning: the database file could not be rewritten and may still "
+                    "contain the data; to rewrite it: sqlite3 FILE VACUUM"
                 )
     return moved
 

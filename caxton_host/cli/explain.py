@@ -13,14 +13,14 @@ from .judgement import tell_remedy, tell_verdict
 from .output import plain, say, show
 
 _PLACE = re.compile(r"(?:(call|event) )?([1-9][0-9]{0,17})")
-_NOWHERE = "no tool of this run"
+_UNKNOWN = "unknown in this run"
 
 
 def _place(words: Sequence[str]) -> tuple[str, int]:
     found = _PLACE.fullmatch(" ".join(words))
     if found is None:
         raise UsageError(
-            f"{' '.join(words)!r} does not number a call",
+            f"{' '.join(words)!r} is not a call or event number",
             fix="write call 7, or event 7",
         )
     return found[1] or "event", int(found[2])
@@ -55,9 +55,9 @@ def of_run(frame: HostApi, run: str, place: tuple[str, ...], as_json: bool) -> N
         show({**told})
         return
     say(f"call {told['call']} (event {told['seq']})  {plain(told['name'])}")
-    where = f"{told['server']}/{told['tool']}" if told["server"] else _NOWHERE
-    effect = f", effect {told['effect']}" if told["effect"] else ""
-    say(f"leads to  {where}{effect}")
+    where = f"{told['server']}/{told['tool']}" if told["server"] else _UNKNOWN
+    effect = f", effect {told['effect']}" if told["server"] and told["effect"] else ""
+    say(f"tool      {where}{effect}")
     say(f"params    {plain(told['params'])}")
     tell_verdict(told)
     say(f"ended     {plain(told['ended'])}")

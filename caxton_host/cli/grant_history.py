@@ -206,7 +206,7 @@ def suggest(
     """
     if bool(names) == bool(file):
         raise UsageError(
-            "name agents or runs, or a manifest, and not both",
+            "pass agents or runs, or --manifest, but not both",
             fix="name agents or runs, or pass --manifest FILE.wasm",
         )
     if file and (since is not None or with_denied):
@@ -387,7 +387,7 @@ def _proposal(manifest: Manifest, file: Path) -> str:
     if own:
         pairs = ", ".join(f'"{tool.name}" = "SERVER/TOOL"' for tool in own)
         lines += [
-            "# What it calls by a name of its own; say which tool that is.",
+            "# The agent uses these names; replace each SERVER/TOOL with a tool.",
             f"# names = {{ {pairs} }}",
         ]
     for tool in manifest.tools:

@@ -47,10 +47,10 @@ def tell_verdict(told: Mapping[str, Any]) -> None:
 
 
 def _considered(rule: Mapping[str, Any]) -> str:
-    sign = "fits" if rule["fits"] else "does not fit"
+    sign = "matches" if rule["fits"] else "does not match"
     if refusal := rule["refusal"]:
-        does = "refuses" if rule["kind"] == "allow" else "does not apply"
-        sign = f"fits, and {does} ({refusal['code']}): {_why(refusal)}"
+        does = "rejects the call" if rule["kind"] == "allow" else "does not apply"
+        sign = f"matches, but {does} ({refusal['code']}): {_why(refusal)}"
     source = f"  ({rule['source']})" if rule.get("source") else ""
     patterns = ", ".join(rule["tools"])
     return f"  {rule['id']}  {rule['kind']} {patterns}: {sign}{source}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -89,8 +89,25 @@ class Words:
         required = schema.get("required")
         for key in required if isinstance(required, list) else []:
             if isinstance(key, str) and key not in found:
+                _check_typo(key, found, schema)
                 raise UsageError(f"{key} is missing", fix=f"add {key}=VALUE")
         return found
+
+
+def _check_typo(missing: str, found: Iterable[str], schema: Mapping[str, JSON]) -> None:
+    """
+    Return if no unknown parameter looks like the *missing* one.
+
+    Raises:
+        UsageError: One does.
+    """
+    properties = schema.get("properties")
+    known = properties if isinstance(properties, dict) else {}
+    if typo := nearest(missing, [key for key in found if key not in known]):
+        raise UsageError(
+            f"the tool has no parameter {typo!r}, and {missing} is missing",
+            fix=f"write {missing}=VALUE instead",
+        )
 
 
 def _value(key: str, text: str, schema: Mapping[str, JSON]) -> JSON:

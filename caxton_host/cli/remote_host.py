@@ -244,7 +244,7 @@ class RemoteHost(HostApi):
         self, server: str | None, variables: Sequence[str]
     ) -> Sequence[Mapping[str, JSON]]:
         if variables:
-            raise UsageError("--var cannot be said to a host", fix="leave it out")
+            raise UsageError("--var cannot be used with --host", fix="leave it out")
         with patience("asking the host"):
             return mappings(self._get("/tools", server=server), "tools")
 
@@ -383,7 +383,7 @@ def _refuse(options: RunOptions | None = None, **more: object) -> None:
     if said := [name for name, value in (named | more).items() if value]:
         names = " and ".join(f"--{name.replace('_', '-')}" for name in said)
         raise UsageError(
-            f"{names} cannot be said to a host",
+            f"{names} cannot be used with --host",
             fix="leave it out: the configuration there says what agents may do, and "
             "the token who you are",
         )

@@ -153,7 +153,7 @@ def _tell(found: Replayed) -> None:
     say(f"{found.verdict}{upto}: {counted(answered, 'call')} answered from the log")
     note(f"replayed run {found.run_id}; no tool was called")
     if found.state == "running" and not found.until:
-        note("it has no end yet: a host drives it, or died; this is what it did so far")
+        note("the run has not ended; the replay covers the recorded part")
 
 
 async def _replay(host: HostApi, wanted: _Wanted) -> Replayed:

@@ -52,8 +52,8 @@ def command(
     """
     Run an agent or a module to its end.
 
-    The output goes to stdout, the report to stderr. A module that is no agent
-    has no grants but those given here.
+    The output goes to stdout, the report to stderr. A module that is not a
+    configured agent gets only the grants of --allow.
 
     \b
     Exit codes: 0 the agent returned 0; 1 it failed; 2 usage or configuration;

@@ -295,7 +295,7 @@ def cancel(
 
 
 _NEXT = {
-    "said": "is sent again: a person said so",
+    "said": "is sent again, as resolved by a person",
     "read": "is sent again: it only reads",
     "idempotent": "is sent again: twice is the same as once",
     "keyed": "is sent again, with the same idempotency key",
@@ -419,7 +419,7 @@ def _target(output: Path | None) -> Path:
     if output is None:
         return Path(tempfile.mkdtemp(prefix="caxton-crash-")) / "crashed.db"
     if output.exists():
-        raise UsageError(f"{output} is there already", fix="name a file that is not")
+        raise UsageError(f"{output} already exists", fix="name a new file")
     return output.absolute()
 
 
@@ -439,7 +439,7 @@ def _tell(document: dict[str, JSON]) -> None:
         say(f"  it {what}")
     if not waiting:
         say("no call is in doubt")
-    say(f"the copy is {document['database']}; what it goes on to do, it does for real")
+    say(f"the copy is {document['database']}; resuming the copy has real effects")
     say(f"to go on: {document['resume']}")
 
 

@@ -206,7 +206,7 @@ def described(asked: Asked) -> list[str]:
     by = " or ".join(map(str, call.by)) or "anybody"
     return [
         f"call   {call.call} (event {asked.seq})  {call.server}/{call.tool}",
-        f"rule   {call.rule} wants the word of {by}",
+        f"rule   {call.rule} needs an approval by {by}",
         *to_json(call.params, indent=2).split("\n"),
     ]
 

@@ -205,7 +205,7 @@ def _kept(output: Path | None, text: str) -> Generator[None]:
         handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise UsageError(
-            f"{output} is there already", fix="name a file that is not, with -o"
+            f"{output} already exists", fix="name a new file with -o"
         ) from None
     try:
         with os.fdopen(handle, "w") as file:

@@ -190,7 +190,7 @@ def add(
         show(_change("added", name, path))
         return
     say(f"added {name} to {path.name}")
-    hint = f"it grants nothing yet; caxton server test {name} shows its tools"
+    hint = f"no agent may call it yet; to list its tools: caxton server test {name}"
     note(host.named(hint))
 
 
@@ -347,7 +347,7 @@ def restart(
         for one, answer in answers.items():
             say(f"{one}: {plain(answer.text)}")
     if not answers:
-        note("no host is up; the next one starts it when it is needed")
+        note("no host is running; the next one starts it when it is needed")
     if any(answer.state == "failed" for answer in answers.values()):
         see = (
             f"check the command or url of [servers.{name}]; "
@@ -394,7 +394,7 @@ def logs(host: HostApi, name: str, number: int, follow: bool, as_json: bool) -> 
     check_server(config, name)
     if config.servers[name].url is not None:
         raise NotFoundError(
-            f"{name} is reached by its url, so what it writes is elsewhere",
+            f"{name} has a url, so this host does not have its standard error",
             fix=f"look where it runs; caxton server test {name} shows if it answers",
         )
     file = LogFile(host.paths().logs, name)

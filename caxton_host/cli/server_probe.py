@@ -166,8 +166,8 @@ def tell_unasked(found: Mapping[str, object]) -> None:
     """Print the servers whose tools are not known yet."""
     if unasked := [name for name, tools in found.items() if tools is None]:
         note(
-            f"not known yet, what these offer: {', '.join(sorted(unasked))}; "
-            "--start asks them"
+            f"tools unknown for: {', '.join(sorted(unasked))}; "
+            "to list them, add --start"
         )
 
 

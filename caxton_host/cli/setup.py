@@ -47,7 +47,7 @@ def init(folder: Path, imports: tuple[str, ...], as_json: bool) -> None:
 
     path = folder / "caxton.toml"
     if path.exists():
-        raise UsageError(f"{path} is there already", fix="edit it, or remove it first")
+        raise UsageError(f"{path} already exists", fix="edit it, or remove it first")
     listed = _listed(folder, imports)
     folder.mkdir(parents=True, exist_ok=True)
     module = folder / "agents" / "weather.wasm"
@@ -137,7 +137,7 @@ def doctor(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     if missing:
         complain(
             f"this machine lacks {', '.join(missing)}: workers are confined less",
-            "use what stands beside each; agents that you trust run as they are",
+            "meet the requirement shown for each; trusted agents run as they are",
         )
         ctx.exit(FAILED)
 

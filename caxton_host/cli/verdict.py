@@ -86,7 +86,7 @@ def say_signed(found: Verdict) -> None:
     if found.behind:
         say(
             f"behind: {counted(found.behind, 'event')} after the newest checkpoint, "
-            "held by their chain alone: a tail cut off there would not show"
+            "protected only by their chain; removing them cannot be detected"
         )
 
 

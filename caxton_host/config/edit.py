@@ -215,8 +215,8 @@ def _check_there(path: Path, name: str, described: Mapping[str, object]) -> None
             f"{path.name}: there is no server {name}",
             fix=f"name {close}"
             if close
-            else "see: caxton server list; an imported "
-            "server is removed where it was written",
+            else "see: caxton server list; remove an imported server from the "
+            "imported file",
         )
 
 

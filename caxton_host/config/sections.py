@@ -92,8 +92,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 
 @shaped({"const": 1})
 def _version(value: object, at: At) -> int:
-    if f.number(value, at) != 1:
-        raise at.error("is not known to this version", fix="write version = 1")
+    if isinstance(value, bool) or value != 1:
+        raise at.error("is not a known version of the format", fix="write version = 1")
     return 1
 
 

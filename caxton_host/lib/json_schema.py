@@ -112,7 +112,7 @@ def check_pattern(pattern: str) -> None:
         BadBytes: It is not, or is too large.
     """
     if _sized(pattern) is None:
-        raise BadBytes("it is no regular expression of linear time, or too large a one")
+        raise BadBytes("is not a regular expression of linear time, or is too large")
 
 
 def fits(pattern: str, text: str) -> bool | None:

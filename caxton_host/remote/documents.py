@@ -193,14 +193,14 @@ KINDS: Mapping[str, tuple[type, ...]] = {
 def mapping(document: JSON) -> Mapping[str, JSON]:
     """Check that a document is a map."""
     if not isinstance(document, dict):
-        raise stranger("a document is no map")
+        raise stranger("a document is not a map")
     return document
 
 
 def listed(document: JSON) -> list[JSON]:
     """Check that a document is a list."""
     if not isinstance(document, list):
-        raise stranger("a document is no list")
+        raise stranger("a document is not a list")
     return document
 
 
@@ -213,7 +213,7 @@ def text(document: Mapping[str, JSON], key: str) -> str:
     """Return the text under *key*."""
     value = document.get(key)
     if not isinstance(value, str):
-        raise stranger(f"{key} is no text")
+        raise stranger(f"{key} is not a text")
     return value
 
 
@@ -221,7 +221,7 @@ def number(document: Mapping[str, JSON], key: str) -> int:
     """Return the whole number under *key*."""
     value = document.get(key)
     if type(value) is not int:
-        raise stranger(f"{key} is no whole number")
+        raise stranger(f"{key} is not a whole number")
     return value
 
 
@@ -238,7 +238,7 @@ def recorded(document: JSON) -> Recorded:
     try:
         hash_ = bytes.fromhex(text(told, "hash"))
     except ValueError:
-        raise stranger("the hash of an event is none") from None
+        raise stranger("the hash of an event is not valid hex") from None
     event = None if payload is None else _read(type_, version, mapping(payload))
     return Recorded(
         # Only some callers may see it: it also counts the events of others.
@@ -293,7 +293,7 @@ def run_id(document: Mapping[str, JSON]) -> str:
     """Return the id of a run, checked to be safe on a command line."""
     found = text(document, "run_id")
     if not _RUN_ID.fullmatch(found):
-        raise stranger("the id of a run is none")
+        raise stranger("run_id is not a valid id")
     return found
 
 

@@ -463,7 +463,7 @@ class Host:
             raise NotKeptError(
                 str(error),
                 call=error.call,
-                fix="fork before it, or say with --set-result what it answered",
+                fix="fork before it, or pass its answer with --set-result",
             )
         before = parent.started
         module = request.module or await self.store.reader.blob(before.module_sha256)

@@ -154,8 +154,7 @@ class Recording:
         state = "been cancelled" if self.state == "cancelled" else self.state
         raise UsageError(
             f"run {self.run_id} has {state} already",
-            fix=f"look at it with caxton runs show {self.run_id}; an end is never "
-            "changed",
+            fix=f"caxton runs show {self.run_id}",
         )
 
     def check_forkable(self) -> None:

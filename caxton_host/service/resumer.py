@@ -127,9 +127,9 @@ class Resumer:
         except BusyError:
             pass  # Another host was faster.
         except UsageError as exc:
-            logger.warning("run %s does not go on: %s", run_id, exc)
+            logger.warning("cannot resume run %s: %s", run_id, exc)
         except CaxtonError as exc:
-            logger.warning("run %s does not go on: %s", run_id, exc)
+            logger.warning("cannot resume run %s: %s", run_id, exc)
             self._seen.pop(run_id, None)  # It is checked again with the next check.
 
     async def _go_on(self, recording: Recording, reason: str | None) -> None:

@@ -401,7 +401,7 @@ class PostgresTree:
         while _row(driver, _OPEN, snapshot)[0]:
             if time.monotonic() > until:
                 raise StoreError(
-                    "a transaction of the database does not end, and what is behind it "
+                    "a transaction of the database does not end, so later events "
                     "cannot be signed",
                     fix="end it, see pg_stat_activity",
                 )

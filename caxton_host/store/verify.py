@@ -494,7 +494,7 @@ class Roots:
                 yield Fault(
                     kind="cut",
                     message=f"the log has {count} events of {lacking}: its tail was "
-                    f"cut off, or events behind the first {self._true} were removed",
+                    f"cut off, or events after the first {self._true} were removed",
                 )
             return
         true, false, backwards = self._false
@@ -523,6 +523,6 @@ _KINDS = {
     "they were rewritten with their chain, or some were removed",
     "moved": "events {first} to {last} of the log are not those that were signed: "
     "their times go back, so they were moved, across runs",
-    "removed": "events were removed, and those behind them renumbered, between {first} "
+    "removed": "events were removed, and those after them renumbered, between {first} "
     "and {last}: the log has {count} events of {lacking}",
 }

@@ -90,7 +90,7 @@ def test_exact_parameters_are_shown_whole_and_cannot_steer(waiting: Shell) -> No
     assert "\\u001b[31m" in shown.out
     assert 80 * "x" in shown.out
     assert CANARY not in shown.out + shown.err  # law 8
-    assert "rule allow[1] wants the word of ops" in " ".join(shown.out.split())
+    assert "rule allow[1] needs an approval by ops" in " ".join(shown.out.split())
     (document,) = waiting("approval", "show", "@last", "--json").document
     assert waiting("approval", "list", "--json").document == [document]
     assert document["$type"] == "caxton.approval/v1"

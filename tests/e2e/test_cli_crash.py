@@ -154,5 +154,5 @@ def test_file_that_is_there_is_never_written_over(ran: Shell) -> None:
     ran.write("mine.db", b"mine")
     done = ran("runs", "simulate-crash", "@last", "--at", "4", "-o", "mine.db")
     assert done.code == 2
-    assert "there already" in done.err
+    assert "already exists" in done.err
     assert (ran.folder / "mine.db").read_bytes() == b"mine"

@@ -150,7 +150,7 @@ def test_module_that_does_something_else_in_the_prefix_fails_the_fork(
 @pytest.mark.parametrize(
     ("words", "said", "fix"),
     [
-        (["--at", "5"], "a call is open at event 5", "fork at event 1, 2, 4, 6, 7 or"),
+        (["--at", "5"], "cannot fork at event 5", "fork at event 1, 2, 4, 6, 7 or"),
         (["--at", "99"], "no event 99", "1 to 10"),
         (["--at", "2", "--set-result", "storm.json"], "not of a call", "event 3, 5 or"),
         (["--at", "5", "--set-result", "none.json"], "No such file", "exists"),
@@ -430,4 +430,4 @@ def test_run_that_a_host_still_drives_is_replayed_as_far_as_it_is(shell: Shell) 
 
     assert done.code == 0
     assert done.out.startswith("identical: 2 calls")
-    assert "it has no end yet" in done.err
+    assert "the run has not ended" in done.err

@@ -73,9 +73,9 @@ def test_call_that_is_allowed_is_explained(weather: Shell) -> None:
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [
         "verdict   allowed, rule allow[1]",
-        "  deny[1]  deny demo/fail: does not fit  (caxton.toml:14)",
-        "  allow[1]  allow demo/get_weather: fits  (caxton.toml:8)",
-        "  allow[2]  allow demo/echo: does not fit  (caxton.toml:11)",
+        "  deny[1]  deny demo/fail: does not match  (caxton.toml:14)",
+        "  allow[1]  allow demo/get_weather: matches  (caxton.toml:8)",
+        "  allow[2]  allow demo/echo: does not match  (caxton.toml:11)",
     ]
 
 
@@ -196,7 +196,7 @@ def test_what_a_server_offers_is_known_only_once_it_was_asked(weather: Shell) ->
     unasked, asked = weather("grant", "check"), weather("grant", "check", "--start")
 
     assert unasked.code == 0
-    assert "what these offer: demo; --start asks them" in unasked.err
+    assert "tools unknown for: demo; to list them, add --start" in unasked.err
     assert asked.code == 1
     assert not (weather.folder / "caxton.db").exists()
 
@@ -359,7 +359,7 @@ def test_budgets_that_runs_share_are_spent_again_in_the_times_of_the_log(
     ran("run", "weather", "-q")
     ran("run", "weather", "-q")
     third = ran("runs", "explain", "@last", "5")
-    assert "fits, and refuses (budget): all 1 calls" in third.out
+    assert "matches, but rejects the call (budget): all 1 calls" in third.out
     assert "what would allow it:\n# in allow[1]" in third.out
 
     same = ran("grant", "what-if", "caxton.toml")
@@ -506,7 +506,7 @@ def test_parameter_that_failed_is_told_with_what_was_wanted(weather: Shell) -> N
     done = weather("grant", "explain", "weather", "demo/fail", "message=yes")
 
     assert (
-        "deny[1]  deny demo/fail: fits, and does not apply (params): $.message does "
+        "deny[1]  deny demo/fail: matches, but does not apply (params): $.message does "
         'not fit the glob of the grant: glob = "no*"'
     ) in done.out
 

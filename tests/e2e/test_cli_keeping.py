@@ -166,7 +166,7 @@ def test_payloads_that_nobody_erased_are_said_to_be_gone(ran: Shell) -> None:
 def test_file_that_stays_as_it_is_is_no_failure(ran: Shell) -> None:
     done = ran("audit", "erase", "@last", "--reason", "x", "--keep-file")
     assert (done.code, done.err) == (0, "")
-    assert "erased what 9 events" in done.out
+    assert "erased the data of 9 events" in done.out
 
 
 def test_file_that_cannot_be_written_anew_is_told(
@@ -179,7 +179,7 @@ def test_file_that_cannot_be_written_anew_is_told(
     monkeypatch.setattr(Erasures, "scrub", busy)
     done = ran("audit", "erase", "@last", "--reason", "x")
     assert done.code == 1
-    assert "may still hold it" in done.err
+    assert "may still contain the data" in done.err
     assert "VACUUM" in done.fix
 
 
@@ -315,7 +315,7 @@ def test_archive_that_fails_tells_what_is_left(
     monkeypatch.setattr(Erasures, "scrub", busy)
     done = ran("db", "archive", "--to", "old", "--before", YEAR_3000)
     assert done.code == 0
-    assert "could not be written anew" in done.err
+    assert "could not be rewritten" in done.err
 
     assert ran("run", "weather", "-q").code == 0
     monkeypatch.setattr(SqlStore, "seal", unsigned)

@@ -256,7 +256,7 @@ def test_what_is_said_to_a_host_is_what_it_can_hear(both: Both) -> None:
     for words in unheard:
         done = both.there(*words)
         assert (done.code, done.out) == (2, ""), words
-        assert "cannot be said to a host" in done.err
+        assert "cannot be used with --host" in done.err
     elsewhere: tuple[tuple[str, ...], ...] = (
         ("init",),
         ("demo",),

@@ -22,4 +22,4 @@ def test_a_host_starts_a_server_anew_under_a_run(shell: Shell) -> None:
     assert (unknown.code, unknown.fix) == (2, f"write {name}")
     nobody = shell("server", "restart", name)
     assert nobody.code == 0
-    assert "no host is up" in nobody.err
+    assert "no host is running" in nobody.err

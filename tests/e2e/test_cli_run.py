@@ -363,7 +363,7 @@ def test_an_outage_is_a_failure_of_the_server_and_no_denial(shell: Shell) -> Non
     assert shell.types() == ["RunStarted", "ToolInvoked", "ToolFailed", "RunCompleted"]
 
     told = shell("runs", "explain", "@last", "2").out
-    assert "leads to  gone/x" in told
+    assert "tool      gone/x" in told
     assert "allowed" in told
     why = "there is no program 'no-such-program'"
     [server] = shell("server", "list", "--json").document

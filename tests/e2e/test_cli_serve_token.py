@@ -134,7 +134,7 @@ def test_a_token_is_written_to_a_file_that_nobody_else_can_ever_read(
     (desk.folder / "link").symlink_to(desk.folder / "elsewhere")
     link = desk("serve", "token", "create", "--scope", "run", "-o", "link")
     assert (again.code, link.code) == (2, 2)
-    assert "token.txt is there already" in again.err
+    assert "token.txt already exists" in again.err
     assert not (desk.folder / "elsewhere").exists()
     assert file.read_text().strip() == token.text
     assert len(listed(desk)) == 1

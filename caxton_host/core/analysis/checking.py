@@ -182,8 +182,8 @@ class _Check:
                 yield self._of(
                     rule,
                     "shadowed",
-                    f"{pattern.text} is never asked for here: {named_rule(other)} "
-                    "allows it before, whatever this rule says",
+                    f"{pattern.text} has no effect here: {named_rule(other)} "
+                    "already allows it",
                     f"remove one of the two, or put this one before {other.id}",
                 )
 
@@ -214,7 +214,7 @@ class _Check:
             if name not in known:
                 meant = nearest(name, [*known])
                 fix = f"write {meant}" if meant else f"known: {', '.join(known) or '-'}"
-                text = f"it speaks of the parameter {name}, and no tool of it has that"
+                text = f"it names the parameter {name}, which no matching tool has"
                 yield self._of(rule, "no_param", text, fix)
 
     def required(self, rule: Rule) -> Iterator[Finding]:

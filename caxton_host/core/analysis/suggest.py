@@ -289,7 +289,7 @@ class Suggestion:
         yield f'calls = "{seen.most}/run"'
         entries = seen.params.conditions()
         if entries is None:
-            yield "# guess: no parameter is told, so any are allowed"
+            yield "# guess: no parameters are recorded, so any are allowed"
             return
         for name, condition, guess in entries:
             line = f"params.{key_text(name)} = {value_text(condition)}"

@@ -29,6 +29,13 @@ from .constraints import (
 
 _MAX_NAMES = 100
 _MAX_DEPTH = 16
+_FOUND: Mapping[type, str] = {
+    str: "a text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+}
 
 #: Keys of a condition that lead to further conditions.
 _BELOW = frozenset({"each", "some", "keys", "has"})
@@ -200,7 +207,14 @@ class _Reader:
 
     def condition(self, value: JSON, at: _Keys, depth: int) -> Condition:
         """Parse the condition on a value."""
-        if not isinstance(value, dict) or not value.keys() - {"optional"}:
+        if not isinstance(value, dict):
+            found = _FOUND.get(type(value), "another value")
+            raise ConditionError(
+                at,
+                f"must be a table of constraints, found {found}",
+                fix='write { type = "string" }, or { type = "any" }',
+            )
+        if not value.keys() - {"optional"}:
             raise ConditionError(
                 at,
                 "has no constraint on the value",

@@ -281,7 +281,7 @@ def spoken_of(value: Mapping[str, JSON], at: _Keys) -> frozenset[str]:
         if not kinds:
             raise ConditionError(
                 (*at, name),
-                "speaks of another type than the rest, so that nothing can hold",
+                "has another type than the other constraints, so no value can match",
                 fix="remove one of the two",
             )
     return kinds
@@ -302,7 +302,7 @@ def contradiction(value: Mapping[str, JSON]) -> tuple[str, str] | None:
     for name in ("const", "one_of"):
         rest = sorted(value.keys() - {name, "type", "optional"})
         if rest and name in value:
-            return f"{name} says it all, {rest[0]} nothing more", "keep one of them"
+            return f"{name} makes {rest[0]} redundant", "keep one of them"
     if value.get("type") == "any" and value.keys() - {"type", "optional"}:
         return 'type = "any" contradicts the rest', "remove it"
     for least, most in (

@@ -265,7 +265,7 @@ def _told(code: Stage, found: _Why) -> Refusal:
     if isinstance(found, Failure):
         return Refusal(code, found.message, found.path, found)
     if isinstance(found, Mismatch):
-        return Refusal(code, f"not as the tool wants it: {found}", found.path)
+        return Refusal(code, f"does not match the tool's schema: {found}", found.path)
     return Refusal(code, found)
 
 

@@ -107,12 +107,14 @@ def forking_point(history: Sequence[Recorded], seq: int, *, edit: bool) -> Point
         raise UsageError(f"the run has no event {seq}", fix=f"name one of 1 to {last}")
     if edit:
         return _edited(history, asked)
-    free = [recorded for recorded, doubts in _doubts(history) if not doubts]
-    if asked in free:
+    open_calls = {recorded.seq: doubts for recorded, doubts in _doubts(history)}
+    if not open_calls[seq]:
         return Point(last=asked)
+    free = [own for own in _own(history) if not open_calls[own.seq]]
     raise UsageError(
-        f"a call is open at event {seq}: it would be in doubt",
-        fix=f"{_others(free, seq)}; or say with --set-result what it answered",
+        f"cannot fork at event {seq}, because call {min(open_calls[seq])} "
+        "has no outcome yet",
+        fix=f"{_others(free, seq)}; or pass its answer with --set-result",
     )
 
 

@@ -454,7 +454,7 @@ def _list(value: object, limit: int, where: str) -> Sequence[object]:
 
 def _text(value: object, where: str, form: re.Pattern[str] = _TEXT) -> str:
     if not isinstance(value, str) or not form.fullmatch(value):
-        _bad(where, "a text that is none")
+        _bad(where, "not a valid text")
     return value
 
 

@@ -331,8 +331,9 @@ def event_of_call(history: Iterable[Recorded], number: int) -> int:
     events = {e.event.call: e.seq for e in history if isinstance(e.event, NAMING)}
     if number in events:
         return events[number]
+    calls = "1 call" if len(events) == 1 else f"{len(events)} calls"
     raise UsageError(
-        f"there is no call {number} in this run, which has {len(events)} of its own",
+        f"the run has no call {number}; it has {calls}",
         fix="name a call that caxton runs show lists",
     )
 

@@ -71,8 +71,8 @@ class Glob:
         deep = [n for n, segment in enumerate(segments) if "**" in segment]
         if len(deep) > 1 or any(segments[n] != "**" for n in deep):
             raise UsageError(
-                "has ** more than once, or beside other characters",
-                fix="let ** stand alone between slashes, once",
+                "may have ** only once, as a whole segment",
+                fix="write ** alone between slashes, once",
             )
         parts = tuple(tuple(segment.split("*")) for segment in segments)
         if not deep:

@@ -132,11 +132,11 @@ def placeholders(url: str) -> list[str]:
     _, _, rest = url.partition("://")
     if set("{}") & set(re.split("[/?]", rest, maxsplit=1)[0]):
         raise UsageError(
-            "a placeholder stands in the host", fix="write the host out in full"
+            "a placeholder is not allowed in the host", fix="write the host out in full"
         )
     if set("{}") & set(_PLACEHOLDER.sub("", rest)):
         raise UsageError(
-            "a brace stands outside a placeholder",
+            "a brace is not part of a placeholder",
             fix="write a placeholder as {name}, and a brace as %7B or %7D",
         )
     return [found[1] for found in _PLACEHOLDER.finditer(rest)]

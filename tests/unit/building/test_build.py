@@ -62,7 +62,7 @@ def test_an_unknown_language_is_answered_with_the_known_ones(tmp_path: Path) -> 
 def test_an_agent_is_never_written_over_another(tmp_path: Path) -> None:
     folder = new_agent("hello", "c", tmp_path)
     (folder / "agent.c").write_text("mine")
-    with pytest.raises(UsageError, match="there already"):
+    with pytest.raises(UsageError, match="already exists"):
         new_agent("hello", "c", tmp_path)
     assert (folder / "agent.c").read_text() == "mine"
 
@@ -129,7 +129,7 @@ def test_a_compiler_that_hangs_is_given_up(
 
 
 def test_a_folder_without_an_agent_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="holds no agent") as caught:
+    with pytest.raises(UsageError, match="has no agent source") as caught:
         build_agent(tmp_path)
     assert caught.value.fix
 

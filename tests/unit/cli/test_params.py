@@ -102,3 +102,13 @@ def test_what_the_tool_cannot_do_without_is_asked_for() -> None:
     with pytest.raises(UsageError, match="text is missing") as caught:
         Words.read(["count=1"]).params({**SCHEMA, "required": ["count", "text"]})
     assert caught.value.fix == "add text=VALUE"
+
+
+def test_misspelt_parameter_is_named_before_the_missing_one() -> None:
+    schema: dict[str, JSON] = {
+        "properties": {"timezone": {"type": "string"}},
+        "required": ["timezone"],
+    }
+    with pytest.raises(UsageError, match="no parameter 'timezon'") as caught:
+        Words.read(["timezon=UTC"]).params(schema)
+    assert caught.value.fix == "write timezone=VALUE instead"

@@ -20,8 +20,8 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
     [
         ("a = ", "", "broken TOML at line 1, column 5", "correct that line"),
         ("[a]\n[a]", "", "broken TOML at line 2, column 3", "write each table once"),
-        ("version = 2", "version", "not known", "version = 1"),
-        ("version = '1'", "version", "found a text", "20"),
+        ("version = 2", "version", "not a known version", "version = 1"),
+        ("version = '1'", "version", "not a known version", "version = 1"),
         ("servres = {}", "servres", "unknown key", "servers"),
         ("zzz = {}", "zzz", "unknown key", "known here: agents, audit, context"),
         ("watch = 1", "watch", "found a number", "true"),

@@ -277,9 +277,9 @@ HEADERS: list[tuple[dict[str, object], str]] = [
     ({"blobs": -1}, "a number"),
     ({"blobs": True}, "a number"),
     ({"blobs": format_.MAX_BLOBS + 1}, "a number"),
-    ({"checkpoint": 1}, "a text"),
-    ({"checkpoint": ""}, "a text"),
-    ({"checkpoint": "\x1b[2J"}, "a text"),
+    ({"checkpoint": 1}, "a valid text"),
+    ({"checkpoint": ""}, "a valid text"),
+    ({"checkpoint": "\x1b[2J"}, "a valid text"),
     ({"earlier": {}}, "not a list"),
     ({"earlier": [1]}, "something else"),
     ({"earlier": [{}]}, "its keys"),
@@ -290,7 +290,7 @@ HEADERS: list[tuple[dict[str, object], str]] = [
     ({"key": None}, "in hex"),
     ({"run": "b"}, "that of the run"),
     ({"streams": []}, "no stream"),
-    ({"run": "\u0663"}, "a text"),
+    ({"run": "\u0663"}, "a valid text"),
     ({"extra": 1}, "its keys"),
 ]
 

@@ -96,7 +96,9 @@ async def test_schema_of_the_tool_is_asked_after_the_grant() -> None:  # law 4
     events = await scene.run()
 
     assert [code for code, _, _ in denials(events)] == ["schema", "schema"]
-    assert denials(events)[0][2].startswith("not as the tool wants it: $.days: ")
+    assert denials(events)[0][2].startswith(
+        "does not match the tool's schema: $.days: "
+    )
     assert sent(scene) == [{"city": "Oslo"}]
 
 

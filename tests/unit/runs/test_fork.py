@@ -458,10 +458,10 @@ async def test_module_that_calls_otherwise_in_the_prefix_has_diverged() -> None:
 async def test_fork_that_leaves_a_call_in_doubt_is_refused_with_other_places() -> None:
     forks = await Forks.recorded()
 
-    with pytest.raises(UsageError, match="a call is open at event 6") as caught:
+    with pytest.raises(UsageError, match="cannot fork at event 6") as caught:
         await forks.fork(6)
 
-    assert caught.value.fix.startswith("fork at event 2, 4, 5, 7, 8 or 10; or say ")
+    assert caught.value.fix.startswith("fork at event 2, 4, 5, 7, 8 or 10; or pass ")
     assert forks.runs == []
 
 
@@ -545,7 +545,7 @@ async def test_edited_result_of_a_fork_can_be_edited_again() -> None:
 
     assert forks.asked.asked[-1].params == {"n": 3, "said": "snow"}
     assert (await forks.replay(second)).verdict == "identical"
-    with pytest.raises(UsageError, match="a call is open at event 1") as caught:
+    with pytest.raises(UsageError, match="cannot fork at event 1") as caught:
         await forks.fork(1, run=first)
     assert "event 2, 3, 5 or 6" in caught.value.fix
 

@@ -219,7 +219,7 @@ async def test_a_store_that_cannot_be_read_is_asked_again(
             await until(office, run_id, "completed")
 
     assert "runs that wait cannot be read" in caplog.text
-    assert f"run {run_id} does not go on: the disk is away" in caplog.text
+    assert f"cannot resume run {run_id}: the disk is away" in caplog.text
 
 
 async def test_a_run_that_has_ended_is_not_looked_after(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ async def test_a_run_is_cancelled_by_who_started_it(tmp_path: Path) -> None:
     assert await office.service.cancel(ANN, run_id, "enough") == "cancelled"
     with pytest.raises(UsageError, match="already") as refused:
         await office.service.cancel(ANN, run_id, "once more")
-    assert f"caxton runs show {run_id};" in refused.value.fix
+    assert f"caxton runs show {run_id}" in refused.value.fix
 
 
 async def test_who_may_only_look_ends_nothing(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ ATTACKS: dict[str, tuple[Forge, str, str]] = {
     "one behind the second last checkpoint": (
         remove("position = 11"),
         "cut",
-        "its tail was cut off, or events behind the first 9 were removed",
+        "its tail was cut off, or events after the first 9 were removed",
     ),
     "events moved across runs": (swap_across_runs, "rewritten", "events 2 to 9"),
 }

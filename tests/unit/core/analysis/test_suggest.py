@@ -225,7 +225,7 @@ def test_grant_has_a_rule_for_each_tool_with_what_was_passed() -> None:
         "[[agents.weather.allow]]",
         'tools = ["demo/rm"]',
         'calls = "1/run"',
-        "# guess: no parameter is told, so any are allowed",
+        "# guess: no parameters are recorded, so any are allowed",
     ]
 
 

@@ -26,7 +26,7 @@ BATCH = run(
 
 @pytest.mark.parametrize("seq", range(2, 7))
 def test_fork_in_a_batch_is_refused(seq: int) -> None:
-    with pytest.raises(UsageError, match=f"a call is open at event {seq}") as caught:
+    with pytest.raises(UsageError, match=f"cannot fork at event {seq}") as caught:
         forking_point(BATCH, seq, edit=False)
     assert "event 1, 7, 8 or 10" in caught.value.fix
 
@@ -60,7 +60,7 @@ def test_what_was_told_of_a_call_is_no_call() -> None:
     kept, calls = prefix(told, 4)
 
     assert ([e.seq for e in kept], calls) == ([1, 2, 3, 4], 1)
-    with pytest.raises(UsageError, match="a call is open at event 3"):
+    with pytest.raises(UsageError, match="cannot fork at event 3"):
         forking_point(told, 3, edit=False)
 
 

@@ -188,7 +188,7 @@ def test_a_call_is_at_the_event_that_says_what_it_is() -> None:
     history = [replace(recorded(invoked(n)), seq=2 * n) for n in (1, 2)]
 
     assert event_of_call(history, 2) == 4
-    with pytest.raises(UsageError, match="no call 4 in this run, which has 2"):
+    with pytest.raises(UsageError, match="no call 4; it has 2 calls"):
         event_of_call(history, 4)
 
 

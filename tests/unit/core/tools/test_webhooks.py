@@ -57,8 +57,8 @@ def test_value_that_cannot_be_part_of_the_url_is_refused(
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
-        ("https://{host}/a", "stands in the host"),
-        ("https://x.example/{", "outside a placeholder"),
+        ("https://{host}/a", "not allowed in the host"),
+        ("https://x.example/{", "not part of a placeholder"),
     ],
 )
 def test_url_with_a_misplaced_brace_is_refused(url: str, problem: str) -> None:

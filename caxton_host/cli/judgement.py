@@ -26,16 +26,6 @@ def agent_of(config: Config, name: str) -> Agent:
     return config.agents[name]
 
 
-def told_astray(told: Mapping[str, Any], lost: str | None) -> Mapping[str, Any]:
-    """Return *told* with *lost* as the remedy: why no grant would allow the call."""
-    if lost is None or told["verdict"] != "not_granted":
-        return told
-    hint = told["remedy"] or ""
-    # Comments only: a pasted grant would have no effect.
-    lines = [f"# {lost}", *(hint.splitlines() if hint.startswith("#") else ())]
-    return {**told, "remedy": "\n".join(lines)}
-
-
 def tell_verdict(told: Mapping[str, Any]) -> None:
     """Print the verdict of a document: its rule, its approvers, and each rule."""
     say(f"verdict   {plain(told['verdict'])}, rule {plain(told['rule']) or 'none'}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core.analysis.checking import Known, astray
+from ..core.analysis.checking import astray, missing
 from ..core.calls import JSON
 from ..core.grants.tool_catalog import tool_document
 from ..core.log.checkpoint import checkpoint_document
@@ -191,7 +191,7 @@ class LocalHost(HostApi):
         return wait(find())
 
     def explain_call(self, run: str, kind: str, number: int) -> Mapping[str, Any]:
-        from .judgement import told_astray
+        from ..runs.explain import told_astray
 
         config = self.look("tools")
         told = wait(self._explained(config, run, kind, number))
@@ -226,8 +226,8 @@ class LocalHost(HostApi):
     ) -> Mapping[str, Any]:
         from ..lib.json_schema import input_check
         from ..lib.machine import SystemClock
-        from ..runs.explain import as_sent, judgement
-        from .judgement import agent_of, told_astray
+        from ..runs.explain import as_sent, judgement, told_astray
+        from .judgement import agent_of
         from .params import Words, split
         from .server_probe import known
 
@@ -246,7 +246,7 @@ class LocalHost(HostApi):
             else None,
             now=SystemClock().now(),
         )
-        return told_astray(told, _lost(server, name, offered))
+        return told_astray(told, missing(server, name, offered))
 
     def approvals(self, agent: str | None) -> Sequence[Waiting]:
         return wait(self._approvals(agent))
@@ -473,15 +473,6 @@ def _astray(config: Config, told: Mapping[str, Any]) -> str | None:
     return astray(
         told["name"], target if all(target) else meant, known(config, start=False)
     )
-
-
-def _lost(server: str, tool: str, offered: Known) -> str | None:
-    """Return why no grant helps a call, if that is known."""
-    if server in offered:
-        return astray(f"{server}/{tool}", (server, tool), offered)
-    meant = nearest(server, [*offered])
-    hint = f"did you mean {meant}/{tool}?" if meant else "caxton server list shows all"
-    return f"there is no server {server}; {hint}"
 
 
 def _loosened(schema: JSON) -> dict[str, JSON]:

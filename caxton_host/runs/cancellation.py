@@ -183,7 +183,7 @@ async def tell_hosts(
     store: SharedStore, run_id: str, actor: dict[str, JSON], reason: str
 ) -> None:
     """
-    Tell the hosts that are up that somebody decided about a suspended run.
+    Notify running hosts of a decision about a suspended run.
 
     A host that serves resumes it.
 

@@ -311,3 +311,13 @@ def _considered(one: Considered) -> JSON:
         "fits": one.speaks,
         "refusal": refusal,
     }
+
+
+def told_astray(told: Mapping[str, JSON], lost: str | None) -> Mapping[str, JSON]:
+    """Return *told* with *lost* as the remedy: why no grant would allow the call."""
+    if lost is None or told["verdict"] != "not_granted":
+        return told
+    hint = str(told["remedy"] or "")
+    # Comments only: a pasted grant would have no effect.
+    lines = [f"# {lost}", *(hint.splitlines() if hint.startswith("#") else ())]
+    return {**told, "remedy": "\n".join(lines)}

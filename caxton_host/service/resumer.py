@@ -55,7 +55,7 @@ class Resumer:
     _some: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def look(self, run_id: str) -> None:
-        """Check a run soon: it was suspended, or somebody decided about it."""
+        """Check a run soon: it was suspended, or decided about."""
         self._fresh.add(run_id)
         self._some.set()
 

@@ -121,7 +121,7 @@ class Service:
 
         library: The modules of agents.
 
-        decided: Called with the id of a run that somebody decided about.
+        decided: Called with the id of a run after a decision about it.
     """
 
     host: Host

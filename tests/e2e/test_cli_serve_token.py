@@ -162,7 +162,7 @@ class Full(io.StringIO):
 def test_a_token_that_cannot_be_printed_is_good_for_nothing(
     desk: Shell, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    # nobody has it, and nobody could tell it from those that somebody has
+    # no client has it, and it looks like tokens that clients have
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", Full())
         lost = desk("serve", "token", "create", "--name=x", "--scope=run", *words)
@@ -211,7 +211,7 @@ def test_token_is_good_for_nothing_once_it_is_revoked(desk: Shell) -> None:
 
 
 def test_a_token_that_was_revoked_is_not_taken_for_another(desk: Shell) -> None:
-    # the advice, if followed, would revoke one that somebody uses
+    # the advice, if followed, would revoke one that is in use
     for name in ("me", "me4"):
         create(desk, "--name", name, "--scope", "run")
     assert desk("serve", "token", "revoke", "me4").code == 0

@@ -63,6 +63,22 @@ def conditional(rule: Rule) -> bool:
     return not rule.to_payload().keys() <= _FREE
 
 
+def missing(server: str, tool: str, known: Known) -> str | None:
+    """
+    Return why no grant would allow a tool of a named server, if that is known.
+
+    For operators only; see `astray`.
+
+    >>> missing("dmo", "echo", {"demo": {"echo": {}}})
+    'there is no server dmo; did you mean demo/echo?'
+    """
+    if server in known:
+        return astray(f"{server}/{tool}", (server, tool), known)
+    meant = nearest(server, [*known])
+    hint = f"did you mean {meant}/{tool}?" if meant else "caxton server list shows all"
+    return f"there is no server {server}; {hint}"
+
+
 def astray(name: str, target: tuple[str, str] | None, known: Known) -> str | None:
     """
     Return why no grant would allow a call, with the tool that it may have meant.

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from starlette.responses import Response
 
 from ...config import Agent
-from ...core.analysis.checking import Known, astray
+from ...core.analysis.checking import Known, missing
 from ...core.calls import JSON
-from ...core.names import nearest
 from ...core.tools.webhooks import SERVER as WEBHOOK
 from ...errors import NotFoundError, UsageError
 from ...lib.codec import decode_trusted
 from ...lib.json_schema import input_check
-from ...runs.explain import as_sent
+from ...runs.explain import as_sent, told_astray
 from ...runs.explain import judgement as judgement_document
 from ...runs.modules import Card
 from ..edge.messages import Refusal
@@ -96,29 +93,10 @@ async def judgement(asked: Asked) -> Response:
         else None,
         now=asked.service.host.clock.now(),
     )
-    if document["verdict"] == "not_granted" and asked.who.may("admin"):
-        remedy = await _remedy(asked, target, cast("str | None", document["remedy"]))
-        document = {**document, "remedy": remedy}
+    if asked.who.may("admin"):
+        lost = missing(*target, await _offered(asked))
+        return answer({**told_astray(document, lost)})
     return answer(document)
-
-
-async def _remedy(
-    asked: Asked, target: tuple[str, str], remedy: str | None
-) -> str | None:
-    """Return a hint if the tool does not exist, instead of a useless grant."""
-    server, tool = target
-    offered = await _offered(asked)
-    if server in offered:
-        lost = astray(f"{server}/{tool}", target, offered)
-    else:
-        meant = nearest(server, [*offered])
-        see = "caxton server list shows all"
-        hint = f"did you mean {meant}/{tool}?" if meant else see
-        lost = f"there is no server {server}; {hint}"
-    if lost is None:
-        return remedy
-    # Comments alone are no grant that would be pasted in vain.
-    return f"# {lost}\n{remedy}" if (remedy or "").startswith("#") else f"# {lost}"
 
 
 async def _offered(asked: Asked) -> Known:

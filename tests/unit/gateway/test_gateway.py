@@ -55,6 +55,7 @@ from caxton_host.ports.tools import Asker, ToolRequest
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
 from tests.scene import rule
+from tests.unit.gateway.logs import Failing, Slow
 
 RUN = "0193"
 WEATHER_ROUTE = Route(server="demo", tool="get_weather", definition_sha256="d")
@@ -327,33 +328,6 @@ async def test_budget_of_a_resumed_run_counts_what_it_had_spent() -> None:
 
 
 # -- the store -----------------------------------------------------------------
-
-
-class Failing(MemoryLog):
-    """A log whose disk is full."""
-
-    async def append(
-        self,
-        *events: Event,
-        blobs: Mapping[str, bytes] | None = None,
-        reserve: Sequence[Reservation] = (),
-    ) -> Refused | None:
-        del events, blobs, reserve
-        raise StoreError("disk full")
-
-
-class Slow(MemoryLog):
-    """A log that takes events at once, and a while to make them durable."""
-
-    async def append(
-        self,
-        *events: Event,
-        blobs: Mapping[str, bytes] | None = None,
-        reserve: Sequence[Reservation] = (),
-    ) -> Refused | None:
-        self.queue(*events, blobs=blobs)
-        await asyncio.sleep(30)
-        return await super().append(reserve=reserve)
 
 
 def log_of(kind: type[MemoryLog]) -> MemoryLog:

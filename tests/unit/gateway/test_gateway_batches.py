@@ -40,6 +40,7 @@ from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
 from tests.scene import DEMO, rule, types
+from tests.unit.gateway.logs import Failing, Slow
 
 OSLO: dict[str, JSON] = {"city": "Oslo"}
 SUNNY = Completed(message="sunny", data={"sky": "clear"})
@@ -501,33 +502,6 @@ async def test_answers_too_large_together_end_the_run_and_are_all_recorded(
 
 
 # -- the store -----------------------------------------------------------------
-
-
-class Failing(MemoryLog):
-    """A log whose disk is full."""
-
-    async def append(
-        self,
-        *events: Event,
-        blobs: Mapping[str, bytes] | None = None,
-        reserve: Sequence[Reservation] = (),
-    ) -> Refused | None:
-        del events, blobs, reserve
-        raise StoreError("disk full")
-
-
-class Slow(MemoryLog):
-    """A log that takes events at once, and a while to make them durable."""
-
-    async def append(
-        self,
-        *events: Event,
-        blobs: Mapping[str, bytes] | None = None,
-        reserve: Sequence[Reservation] = (),
-    ) -> Refused | None:
-        self.queue(*events, blobs=blobs)
-        await asyncio.sleep(30)
-        return await super().append(reserve=reserve)
 
 
 async def test_nothing_is_sent_if_the_intents_cannot_be_stored() -> None:  # law 3

@@ -37,9 +37,9 @@ _LONGEST = (
 
 
 def pytest_configure() -> None:
-    # Whoever starts the tests in the background may have them ignore it, and so would
-    # every process that they start.
+    # A background job or nohup may ignore these, and started processes inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if folder := in_memory():
         # A log is on disk after each event, which is most of the time of a short run.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(folder))

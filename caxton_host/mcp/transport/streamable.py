@@ -191,14 +191,13 @@ class HttpPeer(Wire):
         again: bool,
     ) -> Answer:
         self.tap.sent(body)
+        shown = self._headers(named)
         with self._posts.failures():
-            reply = await self._posts.send(
-                "POST", self._headers(named), body, deadline, again=again
-            )
+            reply = await self._posts.send("POST", shown, body, deadline, again=again)
             kept = False
             try:
                 if reply.status != HTTPStatus.OK:
-                    raise await self._turned_down(reply)
+                    raise await self._turned_down(reply, shown)
                 self._learn_session(reply)
                 if reply.kind == _JSON:
                     data = await reply.body(self._limit)
@@ -236,14 +235,16 @@ class HttpPeer(Wire):
 
     # -- statuses --------------------------------------------------------------
 
-    async def _turned_down(self, reply: Reply) -> Exception:
-        """Return the error for a status other than 200."""
+    async def _turned_down(self, reply: Reply, shown: Mapping[str, str]) -> Exception:
+        """Return the error for a status other than 200, to a request with headers."""
+        # Another request may have learnt meanwhile that the session is forgotten.
+        in_session = "mcp-session-id" in shown
         status = reply.status
         self.tap.answered(b"HTTP " + status_text(status).encode())
         error = status_error(status)
         if error.sent == "no":
             return error
-        if status == HTTPStatus.NOT_FOUND and self._session:
+        if status == HTTPStatus.NOT_FOUND and in_session:
             return self._forgotten()
         message: dict[str, JSON] = {}
         if status >= HTTPStatus.BAD_REQUEST and reply.kind == _JSON:
@@ -251,7 +252,7 @@ class HttpPeer(Wire):
                 data = await reply.body(_LONGEST_REFUSAL)
                 self.tap.answered(data)
                 message = message_of(data, self._limit)
-        if status == HTTPStatus.BAD_REQUEST and self._session and not message.get("id"):
+        if status == HTTPStatus.BAD_REQUEST and in_session and not message.get("id"):
             # Some servers answer so if they do not know the session.
             self.lose("transport", "the server refuses the session")
         return refusal_of(message) or error

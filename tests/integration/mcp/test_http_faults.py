@@ -277,6 +277,16 @@ async def test_a_forgotten_session_fails_as_never_sent_and_is_made_anew() -> Non
     assert it.names() == ["ServerConnected", "ServerLost", "ServerConnected"]
 
 
+async def test_each_call_under_a_forgotten_session_fails_as_never_sent() -> None:
+    # law 2
+    async with scene(legacy=True) as it:
+        assert await it.works("echo")
+        it.server.forget()
+        errors = await asyncio.gather(*(it.failing("echo") for _ in range(5)))
+        assert {(one.kind, one.sent) for one in errors} == {("transport", "no")}
+        assert await it.works("echo")
+
+
 async def test_a_session_refused_with_400_is_made_anew_too() -> None:
     async with scene("session_400", legacy=True) as it:
         error = await it.failing()

@@ -17,9 +17,9 @@ from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.principals import Principal, Scope
 from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.ports.tools import ToolRequest
-from caxton_host.runs.admission import Line
+from caxton_host.runs.admission import RunQueue
 from caxton_host.service.run_service import Service, Submission
-from caxton_host.service.run_tasks import Background
+from caxton_host.service.run_tasks import RunTasks
 from caxton_host.testing import FakeTools, Script
 from caxton_host.web.app import application
 from caxton_host.web.edge.authentication import Unauthenticated
@@ -91,8 +91,8 @@ class Office:
             host=self.scene.host,
             store=self.scene.store,
             config=lambda: self.config,
-            background=Background(
-                line=Line(
+            background=RunTasks(
+                line=RunQueue(
                     places=self.places,
                     queue=2,
                     each=10,

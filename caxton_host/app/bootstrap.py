@@ -40,7 +40,7 @@ from ..runs.host_stream import HostLog
 from ..runs.tool_pinning import Accepting
 from ..telemetry import Observer, observe
 from .reload import Generations, Reloader
-from .tool_setup import LateEras, Tooling, server_names
+from .tool_setup import LateServerProtocols, Tooling, server_names
 
 if TYPE_CHECKING:
     from ..store.incarnation import Marks
@@ -137,13 +137,13 @@ async def running(  # noqa: PLR0913 -- what a host is made of
         # Opened first and closed first, so it has a stack of its own: the last events
         # of a server are still stored.
         async with contextlib.AsyncExitStack() as servers:
-            eras = LateEras()
+            protocols = LateServerProtocols()
             tooling = Tooling(
                 redact=redact,
                 telemetry=telemetry,
                 on_event=tell,
                 start=start,
-                eras=eras,
+                protocols=protocols,
                 logs=paths.logs,
                 tokens=paths.tokens,
             )
@@ -152,7 +152,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                 Generations(tooling.open, server_names)
             )
             # No server waits for a store that could not be opened.
-            servers.callback(eras.settle, None)
+            servers.callback(protocols.settle, None)
             await tools.publish(config)
             store = await stack.enter_async_context(
                 open_signed(
@@ -163,7 +163,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                     counts.committed,
                 )
             )
-            eras.settle(store.server_protocols)
+            protocols.settle(store.server_protocols)
             sandbox = await stack.enter_async_context(
                 open_sandbox(paths, config.places, counts.worker, compiling)
             )

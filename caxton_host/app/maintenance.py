@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeper:
+class Maintenance:
     """
     Maintains the log.
 
@@ -127,11 +127,11 @@ def _write_privately(path: Path, data: bytes) -> None:
 
 
 @contextlib.asynccontextmanager
-async def keeping(config: Config, paths: Paths) -> AsyncGenerator[Keeper]:
+async def keeping(config: Config, paths: Paths) -> AsyncGenerator[Maintenance]:
     """Open the event store for maintenance, and sign the log at the end."""
     keys = Keyring(paths.state)
     async with open_signed(config, keys, paths.state) as store:
-        yield Keeper(
+        yield Maintenance(
             store=store,
             keys=keys,
             stream=new_stream(SystemClock()),

@@ -23,12 +23,12 @@ from ..core.grants.principals import Principal
 from ..core.log.requests import Request
 from ..errors import UsageError
 from ..lib.machine import SystemClock, local_actor
-from ..runs.admission import Line
+from ..runs.admission import RunQueue
 from ..runs.cancellation import GO_ON
-from ..runs.modules import Card
+from ..runs.modules import AgentDescription
 from ..service.resumer import Resumer
 from ..service.run_service import Service
-from ..service.run_tasks import Background, Watchers
+from ..service.run_tasks import RunTasks, Watchers
 from .bootstrap import Running, running
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Serving:
             await asyncio.wait(self._taking)
         return await self.service.background.drain(seconds)
 
-    def offered(self) -> list[Card]:
+    def offered(self) -> list[AgentDescription]:
         """Return the agents that this host offers."""
         return self.service.agents(_local())
 
@@ -126,8 +126,8 @@ async def serving(
             host=up.host,
             store=up.store,
             config=lambda: up.tools.config,
-            background=Background(
-                line=Line(
+            background=RunTasks(
+                line=RunQueue(
                     places=min(limits.runs, config.places.runs),
                     queue=limits.queue,
                     each=limits.concurrency,

@@ -14,7 +14,7 @@ from ..core.log.requests import NOT_HERE, Request
 from ..core.text.redact import Redactor
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..gateway.tool_layers import ToolRouter
-from ..ports.log import Era, Eras
+from ..ports.log import ServerProtocol, ServerProtocols
 from ..ports.tools import RunScope, ToolClient, ToolService
 from ..runs.response_caching import Answers, Cached
 from ..telemetry import Observer
@@ -57,28 +57,28 @@ def server_names(config: Config) -> tuple[str, ...]:
     return (*config.servers, *((WEBHOOK,) if config.webhooks else ()))
 
 
-class LateEras:
-    """The eras of a store that is opened while the first servers start."""
+class LateServerProtocols:
+    """The protocols of a store that is opened while the first servers start."""
 
     def __init__(self) -> None:
-        self._eras: asyncio.Future[Eras | None] = (
+        self._protocols: asyncio.Future[ServerProtocols | None] = (
             asyncio.get_running_loop().create_future()
         )
 
-    def settle(self, eras: Eras | None) -> None:
+    def settle(self, protocols: ServerProtocols | None) -> None:
         """Set the store, or ``None`` if it cannot be opened."""
-        if not self._eras.done():
-            self._eras.set_result(eras)
+        if not self._protocols.done():
+            self._protocols.set_result(protocols)
 
-    async def era(self, key: str) -> Era | None:
+    async def protocol_of(self, key: str) -> ServerProtocol | None:
         """Return the last known protocol of the server with that *key*."""
-        eras = await asyncio.shield(self._eras)
-        return await eras.era(key) if eras else None
+        protocols = await asyncio.shield(self._protocols)
+        return await protocols.protocol_of(key) if protocols else None
 
-    async def learn_era(self, key: str, era: Era) -> None:
+    async def learn_protocol(self, key: str, protocol: ServerProtocol) -> None:
         """Remember the protocol of a server."""
-        if eras := await asyncio.shield(self._eras):
-            await eras.learn_era(key, era)
+        if protocols := await asyncio.shield(self._protocols):
+            await protocols.learn_protocol(key, protocol)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class Tooling:
 
         start: Servers that are started at once, whatever the configuration says.
 
-        eras: Where the protocol of each server is remembered.
+        protocols: Where the protocol of each server is remembered.
 
         logs: The folder for the standard error of servers.
 
@@ -106,7 +106,7 @@ class Tooling:
     telemetry: Observer
     on_event: Callable[[Event], None]
     start: Collection[str] = ()
-    eras: Eras | None = None
+    protocols: ServerProtocols | None = None
     logs: Path | None = None
     tokens: Path | None = None
     _pool: Pool | None = field(default=None, init=False)
@@ -179,7 +179,7 @@ class Tooling:
             trace_context=self.telemetry.headers,
             proxy=config.proxy,
             pool=self._pool,
-            eras=self.eras,
+            protocols=self.protocols,
             logs=self.logs,
             tokens=self.tokens,
         )
@@ -203,7 +203,7 @@ async def open_tools(  # noqa: PLR0913 -- see `Tooling`
     telemetry: Observer,
     on_event: Callable[[Event], None],
     *,
-    eras: Eras | None = None,
+    protocols: ServerProtocols | None = None,
     logs: Path | None = None,
     tokens: Path | None = None,
 ) -> AsyncGenerator[ToolService]:
@@ -212,7 +212,7 @@ async def open_tools(  # noqa: PLR0913 -- see `Tooling`
         redact=redact,
         telemetry=telemetry,
         on_event=on_event,
-        eras=eras,
+        protocols=protocols,
         logs=logs,
         tokens=tokens,
     )

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..core.analysis.checking import Known
     from ..core.grants.tool_catalog import Offered
     from ..core.tools.contexts import ServerResource
-    from ..ports.log import Era
+    from ..ports.log import ServerProtocol
     from ..ports.tools import ToolClient
     from ..store.sql import SqlStore
 
@@ -47,11 +47,11 @@ class _Recalled:
 
     store: SqlStore
 
-    async def era(self, key: str) -> Era | None:
+    async def protocol_of(self, key: str) -> ServerProtocol | None:
         """Return the last protocol of the server with that *key*, if known."""
-        return await self.store.server_protocols.era(key)
+        return await self.store.server_protocols.protocol_of(key)
 
-    async def learn_era(self, key: str, era: Era) -> None:
+    async def learn_protocol(self, key: str, protocol: ServerProtocol) -> None:
         """Record nothing: this command has no run."""
 
 
@@ -102,7 +102,7 @@ async def reached(
     The *scope* stands for a run where servers use its variables.
     """
     from ..app.bootstrap import open_store
-    from ..app.tool_setup import LateEras, open_tools
+    from ..app.tool_setup import LateServerProtocols, open_tools
     from ..config import Paths
     from ..telemetry import NoTelemetry
 
@@ -111,7 +111,7 @@ async def reached(
         for name, server in config.servers.items()
         if name in names
     }
-    eras, paths = LateEras(), Paths.of(os.environ)
+    protocols, paths = LateServerProtocols(), Paths.of(os.environ)
     async with contextlib.AsyncExitStack() as stack:
         tools = await stack.enter_async_context(
             open_tools(
@@ -119,17 +119,17 @@ async def reached(
                 Redactor(config.secrets | _hidden(scope)),
                 NoTelemetry(),
                 lambda _: None,
-                eras=eras,
+                protocols=protocols,
                 logs=paths.logs,
                 tokens=paths.tokens,
             )
         )
-        stack.callback(eras.settle, None)
+        stack.callback(protocols.settle, None)
         store: SqlStore | None = None
         # A log that cannot be read is reported by other commands.
         with contextlib.suppress(CaxtonError):
             store = await stack.enter_async_context(open_store(config, write=False))
-        eras.settle(_Recalled(store) if store else None)
+        protocols.settle(_Recalled(store) if store else None)
         yield Reached(await stack.enter_async_context(tools.open(scope)), store)
 
 

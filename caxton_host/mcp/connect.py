@@ -25,7 +25,7 @@ from ..core.tools.servers import ServerConfig
 from ..errors import CaxtonError, ServerUnavailable, ToolError
 from ..lib.codec import canonical, sha256
 from ..lib.machine import SystemClock
-from ..ports.log import Era, Eras
+from ..ports.log import ServerProtocol, ServerProtocols
 from .auth.oauth import Access
 from .connection import Connection
 from .transport import stdio
@@ -260,42 +260,48 @@ class ProtocolMemory:
 
         address: Without secrets: a digest of it is stored.
 
-        eras: The store; without one the protocol is known to this object only.
+        protocols: The store; without one the protocol is known to this object only.
     """
 
-    def __init__(self, config: ServerConfig, address: str, eras: Eras | None) -> None:
+    def __init__(
+        self, config: ServerConfig, address: str, protocols: ServerProtocols | None
+    ) -> None:
         self._key = sha256(canonical([config.name, config.transport, address]))
         # The oldest transport has one protocol only.
-        self._eras = eras if config.transport != "sse" else None
-        self._stored: Era | None = None
-        self._era: Era | None = None
+        self._protocols = protocols if config.transport != "sse" else None
+        self._stored: ServerProtocol | None = None
+        self._protocol: ServerProtocol | None = None
         self._storing: set[asyncio.Task[None]] = set()
 
     async def legacy(self) -> bool:
         """Return whether the server is known to speak only protocols of before 2026."""
-        if self._era is None and self._eras is not None:
+        if self._protocol is None and self._protocols is not None:
             with suppress(CaxtonError, TimeoutError):
                 async with asyncio.timeout(_STORE_S):
-                    self._era = self._stored = await self._eras.era(self._key)
-        return self._era is not None and self._era.legacy
+                    self._protocol = self._stored = await self._protocols.protocol_of(
+                        self._key
+                    )
+        return self._protocol is not None and self._protocol.legacy
 
-    def learn(self, era: Era) -> None:
+    def learn(self, protocol: ServerProtocol) -> None:
         """Remember the protocol of the server."""
-        self._era = era
-        if self._eras is not None and era != self._stored:
-            self._stored = era
-            task = asyncio.create_task(self._store(self._eras, era))
+        self._protocol = protocol
+        if self._protocols is not None and protocol != self._stored:
+            self._stored = protocol
+            task = asyncio.create_task(self._store(self._protocols, protocol))
             self._storing.add(task)
             task.add_done_callback(self._storing.discard)
 
     def forget(self) -> None:
         """Negotiate anew next time: the known protocol did not work."""
-        if self._era is not None and self._era.legacy:
-            self.learn(Era("", legacy=False))
+        if self._protocol is not None and self._protocol.legacy:
+            self.learn(ServerProtocol("", legacy=False))
 
-    async def _store(self, eras: Eras, era: Era) -> None:
+    async def _store(
+        self, protocols: ServerProtocols, protocol: ServerProtocol
+    ) -> None:
         try:
-            await eras.learn_era(self._key, era)
+            await protocols.learn_protocol(self._key, protocol)
         except CaxtonError as exc:
             logger.debug("MCP: what a server speaks is not remembered: %s", exc)
 

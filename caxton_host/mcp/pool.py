@@ -20,7 +20,7 @@ from ..core.tools.servers import ServerConfig
 from ..errors import ServerUnavailable
 from ..gateway.tool_layers import ToolRouter
 from ..lib.codec import canonical, sha256
-from ..ports.log import Eras
+from ..ports.log import ServerProtocols
 from ..ports.tools import RunScope
 from .auth.oauth import Access
 from .auth.tokens import TokenFile
@@ -194,7 +194,7 @@ class McpTools(ToolRouter):
 
         pool: Servers that are shared with other clients.
 
-        eras: Where the protocol of each server is remembered.
+        protocols: Where the protocol of each server is remembered.
 
         logs: The folder for the standard error of servers, one file each.
 
@@ -212,7 +212,7 @@ class McpTools(ToolRouter):
         trace_context: Callable[[], Mapping[str, str]] = dict,
         proxy: str | None = None,
         pool: Pool | None = None,
-        eras: Eras | None = None,
+        protocols: ServerProtocols | None = None,
         logs: Path | None = None,
         tokens: Path | None = None,
         linger: bool = False,
@@ -230,7 +230,7 @@ class McpTools(ToolRouter):
             trace_context=trace_context,
             proxy=proxy,
             pool=self._shared,
-            eras=eras,
+            protocols=protocols,
             tokens=tokens,
             linger=True,
         )
@@ -246,7 +246,7 @@ class McpTools(ToolRouter):
                     on_event or _ignore,
                     trace_context,
                     proxy=proxy,
-                    eras=eras,
+                    protocols=protocols,
                     log=LogFile(logs, name) if logs else None,
                     access=self._shared.access(servers[name], redact, proxy, tokens),
                 ),

@@ -30,7 +30,7 @@ from ..core.tools.contexts import ServerResource
 from ..core.tools.servers import ServerConfig, ToolOptions
 from ..errors import CaxtonError, ServerUnavailable, ToolError
 from ..lib.codec import canonical, sha256
-from ..ports.log import Era, Eras
+from ..ports.log import ServerProtocol, ServerProtocols
 from ..ports.tools import Progress, RunScope, ToolRequest
 from .admission import Gate, by
 from .auth.oauth import Access
@@ -69,7 +69,7 @@ class Server:
         trace_context: Callable[[], Mapping[str, str]],
         *,
         proxy: str | None = None,
-        eras: Eras | None = None,
+        protocols: ServerProtocols | None = None,
         log: LogFile | None = None,
         access: Access | None = None,
     ) -> None:
@@ -98,7 +98,7 @@ class Server:
         self._warned = self._recorded = False
         # Restarts in a row.
         self._restarts = 0
-        self._memory = ProtocolMemory(config, self._digest(), eras)
+        self._memory = ProtocolMemory(config, self._digest(), protocols)
         self._known: dict[str, Offer] = {}
         self._generation = 0
         self._latency = Latency()
@@ -360,7 +360,7 @@ class Server:
         """Wait until the connection ends, and return how many seconds it lasted."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        self._memory.learn(Era(connection.protocol, connection.legacy))
+        self._memory.learn(ServerProtocol(connection.protocol, connection.legacy))
         self._current, self.problem, self._recorded = connection, None, False
         self._emit(
             ServerConnected(

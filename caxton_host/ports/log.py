@@ -296,7 +296,7 @@ class Definitions(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Era:
+class ServerProtocol:
     """
     The protocol version that a server spoke last.
 
@@ -310,10 +310,10 @@ class Era:
     legacy: bool
 
 
-class Eras(Protocol):
+class ServerProtocols(Protocol):
     """The protocol versions of servers, shared by all hosts."""
 
-    async def era(self, key: str) -> Era | None:
+    async def protocol_of(self, key: str) -> ServerProtocol | None:
         """
         Return what the server with that *key* spoke lately, if it was met.
 
@@ -322,7 +322,7 @@ class Eras(Protocol):
         """
         ...
 
-    async def learn_era(self, key: str, era: Era) -> None:
+    async def learn_protocol(self, key: str, protocol: ServerProtocol) -> None:
         """
         Remember what a server speaks.
 
@@ -351,6 +351,6 @@ class SharedStore(Store, Protocol):
         ...
 
     @property
-    def server_protocols(self) -> Eras:
+    def server_protocols(self) -> ServerProtocols:
         """The protocol versions of servers."""
         ...

@@ -93,7 +93,7 @@ class Ticket:
         kept: A run has taken it over, and returns it.
     """
 
-    line: Line
+    line: RunQueue
     who: str
     kept: bool = False
     _inside: bool = field(default=False, init=False)
@@ -123,7 +123,7 @@ class Ticket:
 
 
 @dataclass(slots=True, kw_only=True)
-class Line:
+class RunQueue:
     """
     A fair queue of requests for running places.
 

@@ -170,7 +170,7 @@ def output_mismatch(module: bytes, value: JSON) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class AgentDescription:
     """
     The description of an agent for its callers.
 
@@ -218,7 +218,7 @@ class Library:
         """
         return self._read(agent).module
 
-    def card(self, agent: Agent) -> Card:
+    def card(self, agent: Agent) -> AgentDescription:
         """
         Return the description of an agent. The configuration overrides the manifest.
 
@@ -227,7 +227,7 @@ class Library:
         """
         manifest, expose = self._read(agent).manifest, agent.expose
         own = manifest or Manifest(name=agent.name)
-        return Card(
+        return AgentDescription(
             name=agent.name,
             tool=agent.tool,
             description=agent.description or own.description,

@@ -30,14 +30,14 @@ from ..errors import BusyError, ForbiddenError, NotFoundError, Suspend, UsageErr
 from ..lib import codec
 from ..lib.json_schema import input_check
 from ..ports.serving import ServingStore
-from ..runs.admission import Line, Ticket
+from ..runs.admission import RunQueue, Ticket
 from ..runs.approvals import Word, say
 from ..runs.cancellation import cancel_idle
 from ..runs.host import Host
-from ..runs.modules import Card, Library
+from ..runs.modules import AgentDescription, Library
 from ..runs.recording import Recording
 from ..runs.run_request import ForkRequest, RunRequest
-from .run_tasks import Background, Driving, Watchers
+from .run_tasks import Driving, RunTasks, Watchers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,21 +127,21 @@ class Service:
     host: Host
     store: ServingStore
     config: Callable[[], Config]
-    background: Background
+    background: RunTasks
     watchers: Watchers = field(default_factory=Watchers)
     library: Library = field(default_factory=Library)
     decided: Callable[[str], None] = _ignore
 
     @property
-    def line(self) -> Line:
+    def line(self) -> RunQueue:
         """The queue for running places."""
         return self.background.line
 
     # -- agents ----------------------------------------------------------------
 
-    def agents(self, who: Principal) -> list[Card]:
+    def agents(self, who: Principal) -> list[AgentDescription]:
         """Return the agents that *who* may start, by name. Broken ones are left out."""
-        found: list[Card] = []
+        found: list[AgentDescription] = []
         for name, agent in sorted(self.config().agents.items()):
             if who.may("run", name):
                 try:

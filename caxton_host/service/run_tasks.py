@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from ..core.log.events import Event, RunSuspended, ToolProgress
 from ..lib.fair_loop import Pace, paced
-from ..runs.admission import Line, Ticket, about_to_stop
+from ..runs.admission import RunQueue, Ticket, about_to_stop
 from ..runs.cancellation import UnderWay
 
 logger = logging.getLogger("caxton_host")
@@ -94,7 +94,7 @@ class _Job:
 
 
 @dataclass(slots=True, kw_only=True)
-class Background:
+class RunTasks:
     """
     Drives runs in background tasks.
 
@@ -106,7 +106,7 @@ class Background:
         suspended: Called with the id of each run that is suspended.
     """
 
-    line: Line
+    line: RunQueue
     under_way: UnderWay
     suspended: Callable[[str], None] = _ignore
     _jobs: dict[str, _Job] = field(default_factory=dict[str, _Job], init=False)

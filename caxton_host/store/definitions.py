@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from ..core.calls import JSON
 from ..lib.codec import sha256
-from ..ports.log import Era
+from ..ports.log import ServerProtocol
 from .database import Database
 from .schema import blobs, servers, tools
 
@@ -83,21 +83,21 @@ class Definitions:
 
 
 class ServerProtocols:
-    """The protocol version of each server. See `caxton_host.ports.log.Eras`."""
+    """The protocol of each server; see `caxton_host.ports.log.ServerProtocols`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def era(self, key: str) -> Era | None:
+    async def protocol_of(self, key: str) -> ServerProtocol | None:
         """Return what the server with that *key* spoke lately, if it was met."""
         query = sa.select(servers.c.protocol, servers.c.legacy).where(
             servers.c.key == key,
             servers.c.seen_at > self._database.clock.now() - _RECENT_US,
         )
         rows = await self._database.rows(query)
-        return Era(rows[0].protocol, rows[0].legacy) if rows else None
+        return ServerProtocol(rows[0].protocol, rows[0].legacy) if rows else None
 
-    async def learn_era(self, key: str, era: Era) -> None:
+    async def learn_protocol(self, key: str, protocol: ServerProtocol) -> None:
         """
         Remember what a server speaks.
 
@@ -105,8 +105,8 @@ class ServerProtocols:
             StoreError: It could not be stored.
         """
         said = {
-            "protocol": era.protocol,
-            "legacy": era.legacy,
+            "protocol": protocol.protocol,
+            "legacy": protocol.legacy,
             "seen_at": self._database.clock.now(),
         }
         note = self._database.insert(servers).values(key=key, **said)

@@ -20,7 +20,7 @@ from ..core.log.runs import ENDS, RunRow
 from ..core.names import RUN, run_of, stream_of
 from ..errors import CursorError, LeaseLost, NotFoundError
 from ..lib.codec import sha256
-from ..ports.log import Era, Refused, Reservation, Trace
+from ..ports.log import Refused, Reservation, ServerProtocol, Trace
 from ..ports.serving import TokenRow
 from ..ports.watch import Clock
 from .drafts import (
@@ -558,18 +558,18 @@ class MemoryDefinitions:
 
 
 class MemoryProtocols:
-    """See `caxton_host.ports.log.Eras`."""
+    """See `caxton_host.ports.log.ServerProtocols`."""
 
     def __init__(self) -> None:
-        self._eras: dict[str, Era] = {}
+        self._protocols: dict[str, ServerProtocol] = {}
 
-    async def era(self, key: str) -> Era | None:
+    async def protocol_of(self, key: str) -> ServerProtocol | None:
         """Return what the server with that *key* spoke, if it was met."""
-        return self._eras.get(key)
+        return self._protocols.get(key)
 
-    async def learn_era(self, key: str, era: Era) -> None:
+    async def learn_protocol(self, key: str, protocol: ServerProtocol) -> None:
         """Remember what a server speaks."""
-        self._eras[key] = era
+        self._protocols[key] = protocol
 
 
 class MemoryErasures:

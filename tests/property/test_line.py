@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caxton_host.errors import OverloadedError
-from caxton_host.runs.admission import Line
+from caxton_host.runs.admission import RunQueue
 
 
 class Visit(NamedTuple):
@@ -41,7 +41,7 @@ async def turns(count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def come(here: Line, visit: Visit) -> None:
+async def come(here: RunQueue, visit: Visit) -> None:
     with here.take(visit.who) as ticket:
         await turns(visit.before)
         if visit.asks:
@@ -61,7 +61,7 @@ async def hang_up(task: asyncio.Task[None], after: int) -> None:
 async def test_every_place_is_given_back(
     visits: list[Visit], places: int, gaps: list[int]
 ) -> None:
-    here = Line(places=places, queue=9, each=6, rate=600, now=lambda: 0.0)
+    here = RunQueue(places=places, queue=9, each=6, rate=600, now=lambda: 0.0)
     tasks: list[asyncio.Task[None]] = []
     for at, visit in enumerate(visits):
         tasks.append(task := asyncio.create_task(come(here, visit)))

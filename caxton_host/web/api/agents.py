@@ -13,7 +13,7 @@ from ...lib.codec import decode_trusted
 from ...lib.json_schema import input_check
 from ...runs.explain import as_sent, told_astray
 from ...runs.explain import judgement as judgement_document
-from ...runs.modules import Card
+from ...runs.modules import AgentDescription
 from ..edge.messages import Refusal
 from .operations import Answer, Asked, Operation, answer
 from .servers import may_edit
@@ -64,7 +64,7 @@ def _document(asked: Asked, agent: Agent) -> dict[str, JSON]:
     }
 
 
-def _card(card: Card) -> dict[str, JSON]:
+def _card(card: AgentDescription) -> dict[str, JSON]:
     return {
         "tool": card.tool,
         "description": card.description,

@@ -27,7 +27,7 @@ from ...core.grants.principals import Scope as Right
 from ...errors import ForbiddenError
 from ...lib.json_schema import input_check
 from ...ports.tools import ToolSource
-from ...runs.admission import Line
+from ...runs.admission import RunQueue
 from ...service.run_service import Service
 from ..edge.messages import GoneError, Refusal, check_media
 from ..edge.middleware import ConcurrencyLimit
@@ -94,9 +94,9 @@ IN_PATH: Mapping[str, tuple[Schema, str]] = {
 }
 
 
-def _readers() -> Line:
+def _readers() -> RunQueue:
     # How many wait is bounded where requests are counted.
-    return Line(places=_READERS, queue=0, each=0, rate=0, now=time.monotonic)
+    return RunQueue(places=_READERS, queue=0, each=0, rate=0, now=time.monotonic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ class ApiContext:
     streams: ConcurrencyLimit
     editing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     cursors: Cursors = field(default_factory=Cursors, init=False)
-    readers: Line = field(default_factory=_readers, init=False)
+    readers: RunQueue = field(default_factory=_readers, init=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from ...core.grants.principals import Principal
 from ...core.text.urls import is_loopback
 from ...errors import BadBytes, OverloadedError
 from ...lib.logs import about
-from ...runs.admission import Line
+from ...runs.admission import RunQueue
 from .authentication import Identity, ReauthenticatedSend
 from .messages import (
     Answering,
@@ -242,7 +242,7 @@ class Edge:
 
     app: ASGIApp
     identity: Identity
-    line: Line
+    line: RunQueue
     names: Names
     bodies: Bodies
     limit: ConcurrencyLimit
@@ -254,7 +254,7 @@ class Edge:
         app: ASGIApp,
         *,
         identity: Identity,
-        line: Line,
+        line: RunQueue,
         serve: Serve,
         open: frozenset[str],  # noqa: A002 -- as the attribute
     ) -> Edge:

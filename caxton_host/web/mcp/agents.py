@@ -29,7 +29,7 @@ from ...core.log.events import (
 from ...core.names import stream_of
 from ...errors import NotFoundError, UsageError
 from ...lib.json_schema import input_check
-from ...runs.modules import Card
+from ...runs.modules import AgentDescription
 from ...runs.recording import summary_of
 from ...service.run_service import Service
 
@@ -85,7 +85,7 @@ _TOLD = frozenset({"agent_error", "limit"})
 class AgentTool:
     """An agent as an MCP tool."""
 
-    card: Card
+    card: AgentDescription
 
     @property
     def name(self) -> str:
@@ -371,7 +371,7 @@ class AgentResources:
         }
 
 
-def _of_agent(card: Card) -> dict[str, JSON]:
+def _of_agent(card: AgentDescription) -> dict[str, JSON]:
     takes, gives = card.input_schema, card.output_schema
     return {
         "$type": "caxton.card/v1",

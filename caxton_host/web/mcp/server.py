@@ -33,7 +33,7 @@ from ... import __version__
 from ...core.calls import JSON
 from ...core.grants.principals import Principal
 from ...errors import CaxtonError, StoreError, UsageError
-from ...runs.modules import Card
+from ...runs.modules import AgentDescription
 from ...service.run_service import Service
 from .agents import TTL, AgentResources, AgentTool, page
 from .calling import Call, Calls, Held, Tell
@@ -117,8 +117,8 @@ class Changes:
                 await self.bus.publish(ToolsListChanged())
                 await self.bus.publish(ResourcesListChanged())
 
-    def _cards(self) -> list[Card]:
-        found: list[Card] = []
+    def _cards(self) -> list[AgentDescription]:
+        found: list[AgentDescription] = []
         for agent in self.service.config().agents.values():
             if agent.tool is not None:
                 try:

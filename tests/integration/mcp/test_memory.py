@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.app.tool_setup import LateEras
+from caxton_host.app.tool_setup import LateServerProtocols
 from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import Restart, ServerConfig
 from caxton_host.errors import StoreError
 from caxton_host.mcp import McpTools
-from caxton_host.ports.log import Era, Eras
+from caxton_host.ports.log import ServerProtocol, ServerProtocols
 from caxton_host.store.memory import MemoryStore
 from tests.unit.store.fakes import FakeClock, FakeEntropy
 
@@ -26,13 +26,13 @@ def store() -> MemoryStore:
     return MemoryStore(clock=FakeClock(), entropy=FakeEntropy())
 
 
-def server(mode: str, state: Path, eras: Eras | None) -> McpTools:
+def server(mode: str, state: Path, protocols: ServerProtocols | None) -> McpTools:
     config = ServerConfig(
         name="faulty",
         command=(sys.executable, "-S", str(FAULTY), mode, str(state)),
         restart=Restart(backoff=0.01),
     )
-    return McpTools({"faulty": config}, redact=Redactor([SECRET]), eras=eras)
+    return McpTools({"faulty": config}, redact=Redactor([SECRET]), protocols=protocols)
 
 
 async def works(tools: McpTools) -> bool:
@@ -54,7 +54,7 @@ async def test_a_new_server_is_asked_as_before(store: MemoryStore) -> None:
         config = ServerConfig(name="web", url=there.url, transport="http")
         for _ in range(2):
             async with McpTools(
-                {"web": config}, redact=Redactor(), eras=store.server_protocols
+                {"web": config}, redact=Redactor(), protocols=store.server_protocols
             ) as tools:
                 await tools.call_tool(request("echo", server="web"))
         assert len(there.told("server/discover")) == 2
@@ -66,7 +66,7 @@ async def test_an_old_server_over_http_is_greeted_at_once(store: MemoryStore) ->
         config = ServerConfig(name="web", url=there.url, transport="http")
         for _ in range(2):
             async with McpTools(
-                {"web": config}, redact=Redactor(), eras=store.server_protocols
+                {"web": config}, redact=Redactor(), protocols=store.server_protocols
             ) as tools:
                 await tools.call_tool(request("echo", server="web"))
         assert len(there.told("server/discover")) == 1
@@ -80,17 +80,17 @@ async def test_a_server_that_became_a_new_one_is_asked_again(
             name="web", url=there.url, transport="http", restart=Restart(backoff=0.01)
         )
         async with McpTools(
-            {"web": config}, redact=Redactor(), eras=store.server_protocols
+            {"web": config}, redact=Redactor(), protocols=store.server_protocols
         ) as tools:
             await tools.call_tool(request("echo", server="web"))
         there.legacy = False
         async with McpTools(
-            {"web": config}, redact=Redactor(), eras=store.server_protocols
+            {"web": config}, redact=Redactor(), protocols=store.server_protocols
         ) as tools:
             assert (await tools.offered(["web"])).offers == ()
             assert len((await tools.offered(["web"])).offers) == 2
         async with McpTools(
-            {"web": config}, redact=Redactor(), eras=store.server_protocols
+            {"web": config}, redact=Redactor(), protocols=store.server_protocols
         ) as tools:
             assert len((await tools.offered(["web"])).offers) == 2
 
@@ -100,12 +100,12 @@ async def test_no_secret_is_in_what_a_server_is_remembered_by() -> None:
     keys: list[str] = []
 
     class Seen:
-        async def era(self, key: str) -> Era | None:
+        async def protocol_of(self, key: str) -> ServerProtocol | None:
             keys.append(key)
             return None
 
-        async def learn_era(self, key: str, era: Era) -> None:
-            del key, era
+        async def learn_protocol(self, key: str, protocol: ServerProtocol) -> None:
+            del key, protocol
 
     async with FaultyHttp() as there:
         for secret in ("geheim-1", "geheim-2"):
@@ -116,7 +116,7 @@ async def test_no_secret_is_in_what_a_server_is_remembered_by() -> None:
                 transport="http",
             )
             async with McpTools(
-                {"web": config}, redact=Redactor(), eras=Seen()
+                {"web": config}, redact=Redactor(), protocols=Seen()
             ) as tools:
                 await tools.call_tool(request("echo", server="web"))
     assert keys[0] == keys[1]
@@ -129,14 +129,14 @@ class Broken:
         self.hangs = hangs
         self.asked = 0
 
-    async def era(self, key: str) -> Era | None:
+    async def protocol_of(self, key: str) -> ServerProtocol | None:
         return await self._fail(key)
 
-    async def learn_era(self, key: str, era: Era) -> None:
-        del era
+    async def learn_protocol(self, key: str, protocol: ServerProtocol) -> None:
+        del protocol
         await self._fail(key)
 
-    async def _fail(self, key: str) -> Era | None:
+    async def _fail(self, key: str) -> ServerProtocol | None:
         self.asked += 1
         if self.hangs:
             await asyncio.Event().wait()
@@ -156,13 +156,13 @@ async def test_a_server_starts_without_what_could_be_remembered(
 async def test_a_server_may_start_before_the_store_is_open(
     state: Path, store: MemoryStore
 ) -> None:
-    late = LateEras()
+    late = LateServerProtocols()
     async with server("legacy", state, late) as tools:
         starting = asyncio.create_task(works(tools))
         await asyncio.sleep(0.1)
         late.settle(store.server_protocols)
         assert await starting
-    other = LateEras()
+    other = LateServerProtocols()
     other.settle(None)
     async with server("legacy", state, other) as tools:
         assert await works(tools)

@@ -7,16 +7,16 @@ import asyncio
 import pytest
 
 from caxton_host.errors import OverloadedError
-from caxton_host.runs.admission import Line, Ticket
+from caxton_host.runs.admission import RunQueue, Ticket
 from caxton_host.testing import FakeClock
 
 
 def line(
     *, places: int = 2, queue: int = 2, each: int = 4, rate: int = 600
-) -> tuple[Line, FakeClock]:
+) -> tuple[RunQueue, FakeClock]:
     clock = FakeClock()
     return (
-        Line(places=places, queue=queue, each=each, rate=rate, now=clock.monotonic),
+        RunQueue(places=places, queue=queue, each=each, rate=rate, now=clock.monotonic),
         clock,
     )
 

@@ -14,7 +14,7 @@ from caxton_host.core.grants.principals import Token
 from caxton_host.core.log.events import TokenCreated, TokenRevoked
 from caxton_host.errors import StoreError, UsageError
 from caxton_host.ports.serving import TokenRow
-from caxton_host.runs.admission import Line
+from caxton_host.runs.admission import RunQueue
 from caxton_host.store.memory import MemoryStore, MemoryTokens
 from caxton_host.web.edge.authentication import (
     Identity,
@@ -287,7 +287,7 @@ def created() -> TokenCreated:
 
 async def through(desk: ApiContext, app: ASGIApp, method: str, path: str) -> None:
     """Ask for something behind an edge, with the token."""
-    line = Line(places=1, queue=1, each=1, rate=60, now=desk.clock.monotonic)
+    line = RunQueue(places=1, queue=1, each=1, rate=60, now=desk.clock.monotonic)
     identity = TokenIdentity(desk.store.tokens, desk.clock)
     edge = Edge.around(
         app, identity=identity, line=line, serve=Serve(), open=frozenset()

@@ -8,7 +8,7 @@ import pytest
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import Event, RunCancelled, RunCompleted, RunFailed
-from caxton_host.runs.modules import Card
+from caxton_host.runs.modules import AgentDescription
 from caxton_host.web.mcp.agents import RUN_ID, STATE, AgentTool, ended
 
 
@@ -16,7 +16,7 @@ def tool(
     takes: Mapping[str, JSON] | None = None, gives: Mapping[str, JSON] | None = None
 ) -> AgentTool:
     return AgentTool(
-        Card(
+        AgentDescription(
             name="weather",
             tool="sky",
             description="",

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.ports.log import Era
+from caxton_host.ports.log import ServerProtocol
 from caxton_host.store.sql import SqlStore
 from tests.contract.conftest import Store
 from tests.unit.store.fakes import FakeClock, FakeEntropy, url
 
-OLD, NEW = Era("2025-06-18", legacy=True), Era("2026-07-28", legacy=False)
+OLD, NEW = (
+    ServerProtocol("2025-06-18", legacy=True),
+    ServerProtocol("2026-07-28", legacy=False),
+)
 WEEK = 7 * 24 * 3600 * 1_000_000
 
 
@@ -21,15 +24,15 @@ def clock() -> FakeClock:
 
 
 async def test_what_a_server_spoke_last_is_known(store: Store) -> None:
-    assert await store.server_protocols.era("a") is None
-    await store.server_protocols.learn_era("a", OLD)
-    await store.server_protocols.learn_era("b", NEW)
+    assert await store.server_protocols.protocol_of("a") is None
+    await store.server_protocols.learn_protocol("a", OLD)
+    await store.server_protocols.learn_protocol("b", NEW)
     assert (
-        await store.server_protocols.era("a"),
-        await store.server_protocols.era("b"),
+        await store.server_protocols.protocol_of("a"),
+        await store.server_protocols.protocol_of("b"),
     ) == (OLD, NEW)
-    await store.server_protocols.learn_era("a", NEW)
-    assert await store.server_protocols.era("a") == NEW
+    await store.server_protocols.learn_protocol("a", NEW)
+    assert await store.server_protocols.protocol_of("a") == NEW
 
 
 async def test_what_a_server_spoke_long_ago_is_forgotten(
@@ -38,8 +41,8 @@ async def test_what_a_server_spoke_long_ago_is_forgotten(
     async with SqlStore.open(
         url(tmp_path), clock=clock, entropy=FakeEntropy()
     ) as store:
-        await store.server_protocols.learn_era("a", OLD)
+        await store.server_protocols.learn_protocol("a", OLD)
         clock.time += WEEK - 1
-        assert await store.server_protocols.era("a") == OLD
+        assert await store.server_protocols.protocol_of("a") == OLD
         clock.time += 1
-        assert await store.server_protocols.era("a") is None
+        assert await store.server_protocols.protocol_of("a") is None

@@ -25,6 +25,7 @@ FUNCTIONS = {
     "now": ("(result s64)", "(result i64)"),
     "random": ("(result u64)", "(result i64)"),
     "log": ('(param "level" $level) (param "text" string)', "(param i32 i32 i32)"),
+    "program": ("(result string)", "(param i32)"),
 }
 LEVELS = '"debug" "info" "warning" "error"'
 ENTRY = "(result (result (error string)))"

@@ -106,6 +106,9 @@ class Guest:
 
         tools: The result of ``tools()``, as msgpack.
 
+        program: The result of ``program()``, as msgpack: nil, or what a runtime is to
+            execute.
+
         seed: 32 bytes, the seed of ``random()``.
 
         seeds: The seeds after that many calls, of a run that was forked there. They
@@ -120,6 +123,7 @@ class Guest:
     input: bytes
     context: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     tools: bytes = b"\x90"
+    program: bytes = b"\xc0"
     seed: bytes
     seeds: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
     now: int

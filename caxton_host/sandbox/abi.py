@@ -49,6 +49,9 @@ _UNKNOWN_KEY = codec.encode(
 class Session(Execution):
     """The host functions of one core module: numbers in, a number out."""
 
+    #: Why the guest says that it failed, or empty.
+    reason = ""
+
     def __init__(self, start: Start, host: Host) -> None:
         super().__init__(start, host)
         self._reply = b""
@@ -106,6 +109,11 @@ class Session(Execution):
         self._check(out, cap)
         return self._give(_OK, self.start.input, out, cap)
 
+    def program(self, out: int, cap: int) -> int:
+        """Write what a runtime is to execute."""
+        self._check(out, cap)
+        return self._give(_OK, self.start.program, out, cap)
+
     def get_context(self, key: int, key_len: int, out: int, cap: int) -> int:
         """Write one run variable."""
         self._check(key, key_len)
@@ -122,6 +130,12 @@ class Session(Execution):
         if length > self.limits.output:
             self._over("output", f"{length} bytes, of {self.limits.output} allowed")
         self.output = self._read(pointer, length)
+
+    def fail(self, pointer: int, length: int) -> None:
+        """Take the reason of a failure, for when the entry point returns a code."""
+        self._check(pointer, length)
+        reason = self._read(pointer, min(length, wire.MAX_MESSAGE))
+        self.reason = reason.decode(errors="replace")
 
     def now(self) -> int:
         """Return the time of the last recorded event that the guest has seen."""
@@ -169,6 +183,8 @@ _METHODS: dict[str, Callable[..., int | None]] = {
     "now": Session.now,
     "random": Session.random,
     "log": Session.log,
+    "program": Session.program,
+    "fail": Session.fail,
 }
 
 
@@ -225,11 +241,13 @@ class ModuleCode:
         try:
             instance = self.pre.instantiate(store)
             run = engine.exported_function(store, instance, session.start.entry)
-            return End(kind="returned", code=run(store))
+            code = run(store)
         except wasmtime.Trap as trap:
             return session.stop or _trapped(trap)
         except wasmtime.WasmtimeError as exc:
             return session.stop or _unstarted(str(exc))
+        reason = cast("Session", session).reason if code else ""
+        return End(kind="returned", code=code, message=reason)
 
 
 def load(

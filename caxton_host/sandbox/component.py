@@ -75,6 +75,10 @@ class Session(Execution):
         """Return the run's input."""
         values.give_text(result, codec.to_json(self.start.input))
 
+    def program(self, _args: int, result: int) -> None:
+        """Return what a runtime is to execute."""
+        values.give_text(result, codec.to_json(self.start.program))
+
     def set_output(self, args: int, _result: int) -> None:
         """Take the run's result."""
         address, length = values.text(args, 0)
@@ -136,6 +140,7 @@ _METHODS: dict[str, Callable[[Session, int, int], None]] = {
     "now": Session.now,
     "random": Session.random,
     "log": Session.log,
+    "program": Session.program,
 }
 _TABLE = [_METHODS[name] for name in FUNCTIONS]
 

@@ -24,6 +24,8 @@ HOST_FUNCTIONS: Mapping[str, str] = MappingProxyType(
         "now": "() -> i64",
         "random": "(i32, i32) -> ()",
         "log": "(i32, i32, i32) -> ()",
+        "program": "(i32, i32) -> i64",
+        "fail": "(i32, i32) -> ()",
     }
 )
 CORE_ENTRY_TYPE = "() -> i32"
@@ -43,6 +45,7 @@ FUNCTIONS: Mapping[str, str] = MappingProxyType(
         "now": "() -> s64",
         "random": "() -> u64",
         "log": f"(enum {{{', '.join(LEVELS)}}}, string)",
+        "program": "() -> string",
     }
 )
 ENTRY_TYPE = "() -> result<_, string>"

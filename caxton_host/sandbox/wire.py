@@ -78,6 +78,7 @@ class Start:
     input: bytes
     context: dict[str, bytes]
     tools: bytes
+    program: bytes
     seed: bytes
     now: int
 
@@ -216,6 +217,7 @@ def start(run: int, key: str, memory: int, guest: Guest) -> bytes:
         "input": guest.input,
         "context": dict(guest.context),
         "tools": guest.tools,
+        "program": guest.program,
         "seed": guest.seed,
         "now": guest.now,
     }

@@ -79,6 +79,7 @@ def _start(**fields: Any) -> Start:  # noqa: ANN401 -- by name
         "input": b"\xc0",
         "context": {},
         "tools": b"\x90",
+        "program": b"\xc0",
         "seed": SEED,
         "now": 5,
     }
@@ -137,6 +138,8 @@ PAIRS = {
     "output": [(0, 1)],
     "random": [(0, 1)],
     "log": [(1, 2)],
+    "program": [(0, 1)],
+    "fail": [(0, 1)],
 }
 HOSTILE = [
     (-1, 1),
@@ -490,3 +493,28 @@ def test_start_that_fails_says_whether_another_worker_can_help(
     reason: str, kind: str
 ) -> None:
     assert _unstarted(reason).kind == kind
+
+
+def test_program_is_given_as_it_is() -> None:
+    program = codec.encode({"name": "a.py", "source": "1"})
+
+    memory = shown(
+        "(drop (call $program (i32.const 0) (i32.const 64)))", program=program
+    )
+
+    assert memory.startswith(program)
+
+
+FAIL = "(call $fail (i32.const 512) (i32.const 3))"
+
+
+def test_reason_of_a_failure_is_that_of_the_guest() -> None:
+    end = run(wasm(f"{FAIL} (i32.const 7)", before='(data (i32.const 512) "why")'))
+
+    assert (end.kind, end.code, end.message) == ("returned", 7, "why")
+
+
+def test_reason_without_a_failure_is_ignored() -> None:
+    end = run(wasm(f"{FAIL} (i32.const 0)", before='(data (i32.const 512) "why")'))
+
+    assert (end.code, end.message) == (0, "")

@@ -67,6 +67,7 @@ ALL = dict.fromkeys(
         "now",
         "random",
         "log",
+        "program",
     ),
     NOTHING,
 )

@@ -144,7 +144,7 @@ def test_an_unknown_host_function_is_told_all_there_are() -> None:
         types=(function_type(),), imports=(imported("caxton", "zzzz", b"\0\1"),)
     )
 
-    assert refusal(data).endswith("input, output, now, random, log")
+    assert refusal(data).endswith("now, random, log, program, fail")
 
 
 def test_a_host_function_of_another_type_is_told_the_right_one() -> None:

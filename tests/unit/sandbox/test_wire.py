@@ -105,6 +105,7 @@ def test_start_carries_all_that_a_guest_is_given() -> None:
         input=b"\xc0",
         context={"k": b"\xa1v"},
         tools=b"\x90",
+        program=b"\xc0",
         seed=bytes(32),
         now=7,
     )

@@ -255,7 +255,7 @@ def test_what_needs_a_machine_has_an_error_of_its_own(
 
 def test_an_agent_may_use_asyncio_run_itself() -> None:
     async def main() -> list[str]:
-        return await asyncio.gather(message("a"), message("a"))
+        return [*await asyncio.gather(message("a"), message("a"))]
 
     host = FakeHost({"a": "one"})
     assert host.run(lambda: asyncio.run(main())) is None
@@ -283,7 +283,7 @@ def test_a_batch_that_the_host_refuses_fails_each_of_its_calls(
 def test_a_test_may_bring_its_own_loop(sent: list[list[str]]) -> None:
     async def test() -> list[str]:
         with FakeHost({"a": "one", "b": "two"}):
-            return await asyncio.gather(message("a"), message("b"))
+            return [*await asyncio.gather(message("a"), message("b"))]
 
     assert asyncio.run(test()) == ["one", "two"]
     assert sent == [["a", "b"]]

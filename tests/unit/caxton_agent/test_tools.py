@@ -97,7 +97,7 @@ def test_dir_shows_what_is_granted() -> None:
     [
         (
             {"timezon": "UTC"},
-            r"get_current_time\(\) has no argument 'timezon'; did you mean 'timezone'\?",
+            r"time\(\) has no argument 'timezon'; did you mean 'timezone'\?",
         ),
         ({}, r"get_current_time\(\) needs the argument 'timezone'"),
         ({"timezone": "UTC", "zzz": 1}, r"has no argument 'zzz'$"),

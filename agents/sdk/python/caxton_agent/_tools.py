@@ -81,7 +81,7 @@ class Function(Generic[R]):
         properties = properties if isinstance(properties, dict) else {}
         required = schema.get("required")
         self._required = [*required] if isinstance(required, list) else []
-        self._open = not properties or any(
+        self._open = "properties" not in schema or any(
             schema.get(key) for key in ("additionalProperties", "patternProperties")
         )
         self._keys: dict[str, str] = {}

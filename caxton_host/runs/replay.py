@@ -55,7 +55,7 @@ Pause: TypeAlias = Callable[[int, int], Awaitable[None]]
 #: How the messages of ends begin that every engine reaches in the same place.
 _COUNTED = ("host_calls", "total_calls", "recorded", "result", "output")
 #: How the messages of ends begin that only the recorded engine reaches there.
-_BY_ENGINE = ("fuel", "memory", "stack overflow")
+_BY_ENGINE = ("fuel", "memory", "stack")
 #: Seconds: no replay ends because of a clock.
 _FOREVER_S = 1e9
 

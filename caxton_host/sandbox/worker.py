@@ -29,7 +29,7 @@ import wasmtime
 
 from ..lib import codec
 from ..ports.sandbox import Answer
-from . import abi, component, confine, wire
+from . import abi, component, confine, wasi, wire
 from .engine import build_engine
 from .session import Code, Ended, execute
 from .settings import COMPONENT_STACK, STACK, EngineSettings
@@ -257,7 +257,7 @@ def _loader(built: wasmtime.Engine, *, components: bool) -> _Loader:
     """
     if components:
         return partial(component.load, built, component.link(built))
-    return partial(abi.load, built, abi.link(built))
+    return partial(abi.load, built, wasi.link(built))
 
 
 class Run(Waiter):
@@ -278,7 +278,7 @@ class Run(Waiter):
         super().__init__()
         self.number = number
         self.worker = worker
-        kind = component.Session if worker.components else abi.Session
+        kind = component.Session if worker.components else wasi.Session
         self.session = kind(start, self)
         # None after a wait: the guest was stopped.
         self._answer: Answer | None = None

@@ -1,0 +1,93 @@
+"""
+WASI programs: what a run gives one, and how their modules are recognised.
+
+See https://github.com/WebAssembly/WASI, preview 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .calls import JSON
+
+#: The module that its functions are imported from, the function that is called, and
+#: the name of the ABI in logs.
+MODULE = "wasi_snapshot_preview1"
+ENTRY = "_start"
+ABI = "wasi/1"
+
+_IMPORTED = bytes([len(MODULE)]) + MODULE.encode()
+_CUSTOM, _TYPES, _IMPORTS = 0, 1, 2
+_HEADER = b"\0asm\1\0\0\0"
+_MAX_SECTIONS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """
+    What a WASI program is given, beside its input.
+
+    Attributes:
+        args: Its arguments, its own name first.
+
+        env: Its environment.
+
+        files: The path of each of its files to the SHA-256 of the bytes.
+    """
+
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def to_payload(self) -> dict[str, JSON]:
+        """Return it as ``RunStarted.command`` holds it."""
+        return {
+            "args": [*self.args],
+            "env": {**self.env},
+            "files": {**self.files},
+        }
+
+    @classmethod
+    def from_payload(cls, payload: Mapping[str, Any] | None) -> Command:
+        """Return what was recorded, or an empty command."""
+        found = payload or {}
+        return cls(
+            args=tuple(map(str, found.get("args", ()))),
+            env={str(k): str(v) for k, v in found.get("env", {}).items()},
+            files={str(k): str(v) for k, v in found.get("files", {}).items()},
+        )
+
+
+def is_command(module: bytes) -> bool:
+    r"""
+    Return whether *module* imports from WASI preview 1.
+
+    Of a module that the gate admits, this is exact.
+
+    >>> is_command(b"\0asm\1\0\0\0")
+    False
+    """
+    at = len(_HEADER)
+    if not module.startswith(_HEADER):
+        return False
+    for _ in range(_MAX_SECTIONS):
+        kind = module[at : at + 1]
+        size, start = _number(module, at + 1)
+        if kind == bytes([_IMPORTS]):
+            return _IMPORTED in module[start : start + size]
+        if kind not in {bytes([_CUSTOM]), bytes([_TYPES])}:
+            break
+        at = start + size
+    return False
+
+
+def _number(module: bytes, at: int) -> tuple[int, int]:
+    """Return the LEB128 number at *at*, and its end."""
+    value = 0
+    for place, byte in enumerate(module[at : at + 5]):
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:  # noqa: PLR2004 -- the continuation bit
+            return value, at + place + 1
+    return 0, len(module)

@@ -31,6 +31,7 @@ from ..errors import (
     UsageError,
 )
 from ..lib.machine import local_actor
+from ..runs.command_files import command_of
 from ..runs.modules import located, read_module, shown
 from . import interrupt
 from .answers import Answers
@@ -425,6 +426,7 @@ def start(host: HostApi, options: StartOptions) -> tuple[int, Recording]:
     grant = options.given.added_to(agent.grant, config)
     module = read_module(located(agent), agent.limits.module)
     context, private = variables_of(config, options.variables)
+    command, files = command_of(agent)
     request = RunRequest(
         agent=agent.name,
         module=module,
@@ -437,6 +439,8 @@ def start(host: HostApi, options: StartOptions) -> tuple[int, Recording]:
         grant=grant,
         names=agent.names,
         actor=local_actor(),
+        command=command,
+        files=files,
     )
     runs = LocalRuns(host=host, options=options, config=config, private=private)
     try:

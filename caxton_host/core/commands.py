@@ -18,6 +18,7 @@ MODULE = "wasi_snapshot_preview1"
 ENTRY = "_start"
 ABI = "wasi/1"
 
+_USUAL = "run"
 _IMPORTED = bytes([len(MODULE)]) + MODULE.encode()
 _CUSTOM, _TYPES, _IMPORTS = 0, 1, 2
 _HEADER = b"\0asm\1\0\0\0"
@@ -58,6 +59,11 @@ class Command:
             env={str(k): str(v) for k, v in found.get("env", {}).items()},
             files={str(k): str(v) for k, v in found.get("files", {}).items()},
         )
+
+
+def entry_of(module: bytes, entry: str) -> str:
+    """Return the function to call: of a WASI program, ``_start`` instead of ``run``."""
+    return ENTRY if entry == _USUAL and is_command(module) else entry
 
 
 def is_command(module: bytes) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ..core.calls import JSON
+from ..core.commands import Command
 from ..core.grants.forks import MAX_LINEAGE, Inherited, prefix
 from ..core.grants.grants import Grant
 from ..core.grants.journal import Journal
@@ -219,7 +220,7 @@ class Recording:
         Return what the guest is given again.
 
         Raises:
-            NotFoundError: A definition that it saw was not kept.
+            NotFoundError: A definition or a file that it saw was not kept.
         """
         definitions = {
             digest: await store.blob(digest)
@@ -227,8 +228,10 @@ class Recording:
             if isinstance(entry, dict) and entry.get("visible")
             for digest in [str(entry["definition_sha256"])]
         }
+        command = Command.from_payload(self.started.command)
+        files = {digest: await store.blob(digest) for digest in command.files.values()}
         guest = guest_for(
-            domain, self.started, definitions, self.history[0].recorded_at
+            domain, self.started, definitions, self.history[0].recorded_at, files
         )
         if not self.lineage:
             return guest
@@ -340,7 +343,11 @@ def schemas_of(guest: Guest) -> dict[str, dict[str, JSON]]:
 
 
 def guest_for(
-    domain: str, started: RunStarted, definitions: Mapping[str, bytes], at: int
+    domain: str,
+    started: RunStarted,
+    definitions: Mapping[str, bytes],
+    at: int,
+    files: Mapping[str, bytes],
 ) -> Guest:
     """
     Return what the guest of a run is given: what its log holds, and nothing else.
@@ -353,7 +360,14 @@ def guest_for(
         definitions: Digest to the bytes of every definition that the run may see.
 
         at: When *started* was recorded.
+
+        files: Digest to the bytes of every file that the run may read.
     """
+    command: dict[str, object] | None = None
+    if started.command is not None:
+        found = Command.from_payload(started.command)
+        content = {path: files[digest] for path, digest in found.files.items()}
+        command = {"args": found.args, "env": found.env, "files": content}
     known = {key: codec.decode_trusted(data) for key, data in definitions.items()}
     return Guest(
         domain=domain,
@@ -362,6 +376,7 @@ def guest_for(
         input=codec.encode(started.input),
         context={key: codec.encode(value) for key, value in started.context.items()},
         tools=codec.encode(listing(started.catalogue, known)),
+        command=codec.encode(command),
         seed=bytes.fromhex(started.seed),
         now=at,
     )

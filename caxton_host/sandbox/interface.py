@@ -33,7 +33,8 @@ CORE_ENTRY_TYPE = "() -> i32"
 #: The type of what a WASI program exports as its entry point.
 WASI_ENTRY_TYPE = "() -> ()"
 
-#: Every function of preview 1, the imports of module `commands.MODULE`. `wasi` answers all, some with ``ENOTSUP``.
+#: Every function of preview 1, in the module `commands.MODULE`. `wasi` answers all,
+#: some with ``ENOTSUP``.
 WASI_FUNCTIONS: Mapping[str, str] = MappingProxyType(
     {
         "args_get": "(i32, i32) -> i32",

@@ -70,7 +70,7 @@ class RunStarted(Event):
     A run started. It records everything that the run was given.
 
     Attributes:
-        abi: ``core/1`` or ``component/1``.
+        abi: ``core/1``, ``component/1`` or ``wasi/1``.
 
         entry: The exported function that was called.
 
@@ -97,6 +97,9 @@ class RunStarted(Event):
 
         unlisted: Servers that could not list their tools. Their tools are not in the
             catalogue; names are compared with ``mcp__<server>__<tool>`` instead.
+
+        command: ``{args, env, files}`` of a WASI program, or ``None``; ``files`` is
+            the path of each to the SHA-256 of its bytes. See `Command`.
     """
 
     agent: str
@@ -118,6 +121,7 @@ class RunStarted(Event):
     forked_from: Payload | None = None
     resources: Payload | None = None
     unlisted: tuple[JSON, ...] = ()
+    command: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -603,7 +607,7 @@ _TUPLES = frozenset(
 _RARE = {
     "ToolInvoked": ("spends",),
     "ToolCompleted": ("cached", "withheld"),
-    "RunStarted": ("unlisted",),
+    "RunStarted": ("unlisted", "command"),
 }
 _LISTS = {name: tuple(_TUPLES.intersection(keys)) for name, keys in _KEYS.items()}
 

@@ -144,7 +144,7 @@ class Ending:
         code: The exit code that it returned.
 
         limit: Which limit: ``fuel``, ``compute``, ``host_calls``, ``memory``,
-            ``output``, ``wasi_calls``.
+            ``output``, ``wasi_calls``; ``stack`` of an interpreter.
 
         message: The trap in words, or the guest's own message when it failed.
 

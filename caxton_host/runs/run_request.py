@@ -18,6 +18,7 @@ from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import Catalogue, shown
 from ..core.limits import Limits
 from ..core.log.events import Event, RunStarted, settled
+from ..core.programs import Program
 from ..core.text.redact import Redactor
 from ..core.tools.contexts import BUILT_IN, prompted
 from ..errors import BadBytes, UsageError
@@ -38,6 +39,8 @@ class RunRequest:
         agent: The name of the agent, also its trust domain.
 
         module: The bytes of the module.
+
+        program: What that executes, if it is a runtime.
 
         names: The agent's own names for tools, to ``(server, tool)``.
 
@@ -60,6 +63,7 @@ class RunRequest:
     agent: str
     module: bytes
     actor: dict[str, JSON]
+    program: Program | None = None
     entry: str = "run"
     input: JSON = None
     context: dict[str, JSON] = field(default_factory=dict[str, JSON])
@@ -92,6 +96,8 @@ class ForkRequest:
 
         module: The module that it runs, or ``None`` for that of the parent.
 
+        program: The same of its program.
+
         edited: Replaces the answer of the call of that event.
 
         private: Variables for servers only, never for the agent or the log.
@@ -102,6 +108,7 @@ class ForkRequest:
     actor: dict[str, JSON]
     grant: Grant
     module: bytes | None = None
+    program: Program | None = None
     edited: Completed | None = None
     private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
 
@@ -166,6 +173,8 @@ def check_request(request: RunRequest, redact: Redactor) -> None:
         UsageError: The input cannot be recorded, is too large, or does not match the
             ``input_schema`` of the agent; or what a WASI program is given cannot be.
     """
+    if request.program is not None:
+        _check_secrets(request.program, redact)
     value = redact.value(request.input)
     try:
         size = len(codec.encode(value))
@@ -178,6 +187,16 @@ def check_request(request: RunRequest, redact: Redactor) -> None:
         )
     check_input(request.module, value)
     check_command(request.module, request.command, request.files, redact)
+
+
+def _check_secrets(program: Program, redact: Redactor) -> None:
+    for part in program.blobs.values():
+        text = part.decode()
+        if redact.text(text) != text:
+            raise UsageError(
+                f"the program {program.name} holds a secret of the configuration",
+                fix="leave it out: servers get their secrets from the configuration",
+            )
 
 
 def started_as(
@@ -217,6 +236,7 @@ def started_as(
         engine=setting.prepared.engine,
         resources=setting.resources,
         unlisted=setting.unlisted,
+        program=request.program.to_payload() if request.program else None,
         command=redact.value(command),
     )
 
@@ -236,6 +256,9 @@ def forked_as(
 
         point: Where the parent is forked.
     """
+    program = None if request.module else before.program
+    if request.program is not None:
+        program = request.program.to_payload()
     started = replace(
         before,
         actor=request.actor,
@@ -248,6 +271,7 @@ def forked_as(
         host=setting.host,
         engine=setting.prepared.engine,
         parent=None,
+        program=program,
         forked_from={
             "run": request.run_id,
             "seq": point.last.seq,

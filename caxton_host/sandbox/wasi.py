@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from struct import Struct
 
 import wasmtime
@@ -570,6 +571,21 @@ _CALLED = abi.callback(
     {name: _answering(name) for name in WASI_FUNCTIONS},
     Session.enter_wasi,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCode(abi.ModuleCode):
+    """A core module ready to run, which may be a WASI program."""
+
+    session = Session
+
+
+def load(
+    built: wasmtime.Engine, linker: wasmtime.Linker, most: int, artifact: bytes
+) -> ModuleCode:
+    """Return the module in *artifact*, native code that this host must have made."""
+    module = wasmtime.Module.deserialize(built, artifact)
+    return ModuleCode(built, linker.instantiate_pre(module), most)
 
 
 def link(built: wasmtime.Engine) -> wasmtime.Linker:

@@ -31,8 +31,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
 from ..core.calls import JSON
-from ..core.log.blobs import named_blobs
-from ..core.log.events import Recorded
+from ..core.log.events import Recorded, RunStarted, blobs_of
 from ..core.log.runs import ENDS, GOING_ON
 from ..core.names import RUN, run_of, stream_of
 from ..errors import StoreError, UsageError
@@ -302,7 +301,7 @@ def _settled(draft: Path, bundle: Path) -> str:
 
 
 _BATCH = 500
-_Part: TypeAlias = Sequence[Recorded]
+_Part: TypeAlias = tuple[RunStarted, Sequence[Recorded]]
 _NOWHERE: Mapping[int, int] = {}
 
 
@@ -325,9 +324,9 @@ async def copy_cut(source: Reader, left: Recording, target: Path) -> None:
     """
     # Parents first, as in the log.
     parts: list[_Part] = [
-        await source.read(stream_of(one.run_id)) for one in left.lineage
+        (one.started, await source.read(stream_of(one.run_id))) for one in left.lineage
     ]
-    parts.append(left.own)
+    parts.append((left.started, left.own))
     await asyncio.to_thread(_copy_all, source.engine, parts, f"sqlite:///{target}")
 
 
@@ -347,18 +346,17 @@ def _copy_all(source: sa.Engine, parts: Sequence[_Part], url: str) -> None:
         engine.dispose()
 
 
-def _copy_run(
-    old: sa.Connection, new: sa.Connection, history: _Part, behind: int
-) -> int:
+def _copy_run(old: sa.Connection, new: sa.Connection, part: _Part, behind: int) -> int:
     """Copy a run after so many events, and return how many it has."""
+    started, history = part
     stream, last = history[0].stream, history[-1].seq
     here = sa.and_(events.c.stream == stream, events.c.seq <= last)
     found = old.scalars(sa.select(events.c.position).where(here).order_by(events.c.seq))
     places = {place: number for number, place in enumerate(found, behind + 1)}
     _add(old, new, events, sa.select(events).where(here), places)
     _add(old, new, payloads, sa.select(payloads).join(events).where(here), places)
-    named = {digest for one in history for digest in named_blobs(one.event)}
-    for digest in sorted(named):
+    recorded = [started, *(one.event for one in history if one.event)]
+    for digest in sorted(set[str]().union(*map(blobs_of, recorded))):
         _add(old, new, blobs, sa.select(blobs).where(blobs.c.sha256 == digest))
     run_id = run_of(stream)
     row = old.execute(sa.select(runs).where(runs.c.run_id == run_id)).mappings().one()

@@ -18,10 +18,15 @@ from sqlalchemy.exc import DBAPIError
 
 from ..core.calls import JSON
 from ..core.grants.forks import MAX_LINEAGE
-from ..core.log.blobs import named_blobs
 from ..core.log.bundle import Earlier, Erasure, Header, Part, Sealed, write_bundle
 from ..core.log.checkpoint import Note
-from ..core.log.events import Recorded, ToolInvoked, from_payload, outcome_of
+from ..core.log.events import (
+    Recorded,
+    ToolInvoked,
+    blobs_of,
+    from_payload,
+    outcome_of,
+)
 from ..core.log.runs import (
     NAMING,
     ExportFilter,
@@ -283,10 +288,10 @@ def _erasure(erased: RecordedErasure, index: int, proof: tuple[bytes, ...]) -> E
 
 
 def _digests(events: Sequence[Sealed]) -> Iterator[str]:
-    for one in events:
-        if one.payload is not None and one.type in {"RunStarted", "ToolCompleted"}:
-            payload = decode_trusted(one.payload)
-            yield from named_blobs(from_payload(one.type, one.schema_version, payload))
+    for event in events:
+        if event.payload is not None and event.type in {"RunStarted", "ToolCompleted"}:
+            payload = decode_trusted(event.payload)
+            yield from blobs_of(from_payload(event.type, event.schema_version, payload))
 
 
 async def lines(log: History, wanted: ExportFilter) -> AsyncGenerator[ExportLine]:

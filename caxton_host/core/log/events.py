@@ -14,6 +14,8 @@ from typing import ClassVar, TypeAlias, assert_never, cast
 
 from ...errors import FailureKind, LogBrokenError, Sent
 from ..calls import JSON, Completed, Denied, Failed, Outcome
+from ..commands import Command
+from ..programs import digests_of
 
 Payload: TypeAlias = dict[str, JSON]
 
@@ -100,6 +102,9 @@ class RunStarted(Event):
 
         command: ``{args, env, files}`` of a WASI program, or ``None``; ``files`` is
             the path of each to the SHA-256 of its bytes. See `Command`.
+
+        program: What the module, a runtime, executes: ``{language, name, sha256}``,
+            with ``packages``; ``None``: the module is a program itself.
     """
 
     agent: str
@@ -121,6 +126,7 @@ class RunStarted(Event):
     forked_from: Payload | None = None
     resources: Payload | None = None
     unlisted: tuple[JSON, ...] = ()
+    program: Payload | None = None
     command: Payload | None = None
 
 
@@ -607,7 +613,7 @@ _TUPLES = frozenset(
 _RARE = {
     "ToolInvoked": ("spends",),
     "ToolCompleted": ("cached", "withheld"),
-    "RunStarted": ("unlisted", "command"),
+    "RunStarted": ("unlisted", "program", "command"),
 }
 _LISTS = {name: tuple(_TUPLES.intersection(keys)) for name, keys in _KEYS.items()}
 
@@ -627,6 +633,31 @@ def to_payload(event: Event) -> Payload:
         if payload[key] in (None, False, []):
             del payload[key]
     return payload
+
+
+def blobs_of(event: Event) -> set[str]:
+    """
+    Return the digests of the blobs that *event* names.
+
+    Of a `RunStarted`: the module, the program, the files, the definitions of tools and
+    the resources; of a `ToolCompleted`: the parts that are stored apart.
+    """
+    named: list[tuple[JSON, str]] = []
+    digests: list[str] = []
+    if isinstance(event, RunStarted):
+        digests = [event.module_sha256, *digests_of(event.program)]
+        digests += Command.from_payload(event.command).files.values()
+        named += [(entry, "definition_sha256") for entry in event.catalogue.values()]
+        read = cast("dict[str, list[JSON]]", event.resources or {})
+        named += [(entry, "sha256") for entries in read.values() for entry in entries]
+    elif isinstance(event, ToolCompleted):
+        named = [(part, "sha256") for part in event.blobs]
+    found = {
+        str(entry[key])
+        for entry, key in named
+        if isinstance(entry, dict) and key in entry
+    }
+    return found.union(digests)
 
 
 def from_payload(type_: str, version: int, payload: Payload) -> Event:

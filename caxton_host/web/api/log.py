@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from starlette.responses import Response
 
-from ...core.log.blobs import named_blobs
 from ...core.log.checkpoint import checkpoint_document, parse_note
+from ...core.log.events import RunStarted, ToolCompleted
 from ...errors import NotFoundError
+from ...runs.recording import Recording
 from ..edge.messages import Refusal
 from .operations import Answer, Asked, Operation, answer
 
@@ -38,12 +41,28 @@ async def blob(asked: Asked) -> Response:
     digest = asked.path["sha256"]
     recording = await asked.service.recording(asked.who, asked.path["run"])
     # The digest alone is no reason to give away what other runs have.
-    if not any(digest in named_blobs(one.event) for one in recording.history):
+    if digest not in _digests(recording):
         raise NotFoundError(f"the run does not refer to {digest}")
     return Response(
         await asked.service.store.reader.blob(digest),
         media_type="application/octet-stream",
     )
+
+
+def _digests(recording: Recording) -> Iterator[str]:
+    for recorded in recording.history:
+        match recorded.event:
+            case RunStarted(module_sha256=module, catalogue=catalogue):
+                yield module
+                for entry in catalogue.values():
+                    if isinstance(entry, dict):
+                        yield str(entry.get("definition_sha256"))
+            case ToolCompleted(blobs=blobs):
+                for one in blobs:
+                    if isinstance(one, dict):
+                        yield str(one.get("sha256"))
+            case _:
+                pass
 
 
 OPERATIONS: tuple[Operation, ...] = (

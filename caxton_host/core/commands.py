@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .calls import JSON
+from .sections import imports_from
 
 #: The module that its functions are imported from, the function that is called, and
 #: the name of the ABI in logs.
@@ -19,10 +20,6 @@ ENTRY = "_start"
 ABI = "wasi/1"
 
 _USUAL = "run"
-_IMPORTED = bytes([len(MODULE)]) + MODULE.encode()
-_CUSTOM, _TYPES, _IMPORTS = 0, 1, 2
-_HEADER = b"\0asm\1\0\0\0"
-_MAX_SECTIONS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,33 +64,5 @@ def entry_of(module: bytes, entry: str) -> str:
 
 
 def is_command(module: bytes) -> bool:
-    r"""
-    Return whether *module* imports from WASI preview 1.
-
-    Of a module that the gate admits, this is exact.
-
-    >>> is_command(b"\0asm\1\0\0\0")
-    False
-    """
-    at = len(_HEADER)
-    if not module.startswith(_HEADER):
-        return False
-    for _ in range(_MAX_SECTIONS):
-        kind = module[at : at + 1]
-        size, start = _number(module, at + 1)
-        if kind == bytes([_IMPORTS]):
-            return _IMPORTED in module[start : start + size]
-        if kind not in {bytes([_CUSTOM]), bytes([_TYPES])}:
-            break
-        at = start + size
-    return False
-
-
-def _number(module: bytes, at: int) -> tuple[int, int]:
-    """Return the LEB128 number at *at*, and its end."""
-    value = 0
-    for place, byte in enumerate(module[at : at + 5]):
-        value |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:  # noqa: PLR2004 -- the continuation bit
-            return value, at + place + 1
-    return 0, len(module)
+    """Return whether *module* imports from WASI preview 1."""
+    return imports_from(module, MODULE)

@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 
 from ..core.analysis.checking import astray
 from ..core.calls import JSON
+from ..core.commands import entry_of
 from ..core.limits import Limits
 from ..errors import CaxtonError, ModuleRefused
 from ..runs.modules import read_module
@@ -302,7 +303,7 @@ def _look(module: bytes, entry: str) -> _Found:
     found = _Found(module=module)
     try:
         found.info = inspect_module(module)
-        check(module, Limits(), entry)
+        check(module, Limits().of(module), entry_of(module, entry))
     except ModuleRefused as exc:
         found.problem = exc
     try:
@@ -318,7 +319,7 @@ async def _compile(host: HostApi, module: bytes, entry: str) -> ModuleRefused | 
 
     async with open_sandbox(host.paths(), Places()) as sandbox:
         try:
-            await sandbox.prepare(module, Limits(), entry)
+            await sandbox.prepare(module, Limits(), entry_of(module, entry))
         except ModuleRefused as exc:
             return exc
     return None

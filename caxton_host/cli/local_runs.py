@@ -40,6 +40,7 @@ from ..errors import (
     UsageError,
 )
 from ..lib.machine import local_actor
+from ..runs.command_files import command_of
 from ..runs.modules import Code, Library, read_instead, shown
 from . import interrupt
 from .answers import Answers
@@ -450,6 +451,7 @@ def start(host: HostApi, options: StartOptions) -> tuple[int, Recording]:
     else:
         what = library.code(agent, given)
     context, private = variables_of(config, options.variables)
+    command, files = command_of(agent)
     request = RunRequest(
         agent=agent.name,
         module=what.module,
@@ -463,6 +465,8 @@ def start(host: HostApi, options: StartOptions) -> tuple[int, Recording]:
         grant=grant,
         names=agent.names,
         actor=local_actor(),
+        command=command,
+        files=files,
     )
     runs = LocalRuns(host=host, options=options, config=config, private=private)
     try:

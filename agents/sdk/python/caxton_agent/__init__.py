@@ -38,6 +38,7 @@ from ._calls import (
     mcp_call_many,
     tools,
 )
+from ._chat import chat, converse
 from ._run import context, input, log, now, output, random, random_bytes
 
 __all__ = [
@@ -50,7 +51,9 @@ __all__ = [
     "Reply",
     "Tool",
     "ToolError",
+    "chat",
     "context",
+    "converse",
     "input",
     "log",
     "mcp_call",

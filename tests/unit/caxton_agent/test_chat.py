@@ -170,7 +170,7 @@ def test_every_granted_tool_but_the_model_is_offered_unless_the_author_chooses()
     [
         (call("rm"), "denied: there is no tool 'rm' in this conversation"),
         (call("chat"), "denied: there is no tool 'chat' in this conversation"),
-        (call("mcp__time__n\u043ew"), r"denied: there is no tool 'mcp__time__n\u043ew'"),
+        (call("mcp__time__n\u043ew"), r"there is no tool 'mcp__time__n\u043ew' in"),
         (call("x" * 500_000), f"denied: there is no tool '{'x' * 80}' in"),
         (call(arguments="{"), "bad_request: the arguments are not JSON: Expecting"),
         (call(arguments="[1]"), "bad_request: the arguments are not a JSON object"),

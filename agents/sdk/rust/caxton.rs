@@ -18,6 +18,7 @@
 //! and `std::time` panic or return an error. A panic ends the run and writes its message
 //! to the log; running out of memory does the same.
 
+mod chat;
 mod json;
 mod msgpack;
 mod value;
@@ -25,6 +26,7 @@ mod value;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt;
 
+pub use chat::Chat;
 pub use json::ParseError;
 pub use value::Value;
 

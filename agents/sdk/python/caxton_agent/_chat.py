@@ -22,10 +22,10 @@ from ._calls import (
     Reply,
     Tool,
     ToolError,
+    list_tools,
     mcp_call,
     mcp_call_many,
 )
-from ._calls import tools as granted
 
 __all__ = ["chat", "converse"]
 
@@ -108,7 +108,7 @@ def converse(
         AgentError: As `mcp_call`.
     """
     if tools is None:
-        tools = [tool for tool in granted() if tool.name != via]
+        tools = [tool for tool in list_tools() if tool.name != via]
     offered = {tool.name: tool for tool in tools}
     for _ in range(rounds):
         said = chat(messages, tools=offered.values(), via=via, **options)

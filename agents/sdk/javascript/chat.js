@@ -145,7 +145,7 @@ function told(outcome, most) {
   let text = outcome.message;
   if (outcome instanceof AgentError)
     text = `${outcome.status}: ${outcome.message} (${outcome.code})`;
-  else if (!text && outcome.data?.structuredContent !== undefined)
+  else if (!outcome.data?.content?.length && outcome.data?.structuredContent !== undefined)
     text = JSON.stringify(outcome.data.structuredContent);
   const rest = text.length - most;
   return rest > 0

@@ -185,7 +185,7 @@ impl Chat {
         let text = match outcome {
             Err(error) => error.to_string(),
             Ok(reply) => match reply.data.get("structuredContent") {
-                Some(value) if reply.message.is_empty() => value.to_string(),
+                Some(value) if reply.data["content"].items().is_empty() => value.to_string(),
                 _ => reply.message,
             },
         };

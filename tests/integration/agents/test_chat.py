@@ -129,7 +129,7 @@ async def chats(agent: bytes, compiled: Path) -> AsyncIterator[Chats]:
 
 
 def structured(value: object) -> Completed:
-    return Completed(message="", data={"structuredContent": cast("JSON", value)})
+    return Completed(message="1 field", data={"structuredContent": cast("JSON", value)})
 
 
 def completion(message: object) -> Completed:

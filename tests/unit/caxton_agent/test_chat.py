@@ -214,7 +214,14 @@ def test_a_tool_that_is_granted_but_not_offered_is_not_called() -> None:
     [
         (ca.Denied("budget", "spent"), "denied: spent (budget)"),
         (ca.ToolError("tool_error", "no city"), "tool_error: no city (tool_error)"),
-        (ca.Reply("", {"structuredContent": {"a": "é"}}), '{"a": "é"}'),
+        (
+            ca.Reply("x returned 1 field", {"structuredContent": {"a": "é"}}),
+            '{"a": "é"}',
+        ),
+        (
+            ca.Reply("it is a", {"content": [{}], "structuredContent": {"a": 1}}),
+            "it is a",
+        ),
         (ca.Reply(""), ""),
         ("x" * 16_000, "x" * 16_000),
         ("x" * 16_003, f"{'x' * 16_000}\n(3 more characters were cut)"),

@@ -223,7 +223,7 @@ def _told(outcome: Reply | AgentError, most: int) -> str:
     """Return the outcome of a call as text for the model."""
     if isinstance(outcome, AgentError):
         text = f"{outcome.status}: {outcome}"
-    elif outcome.message or outcome.structured is None:
+    elif outcome.content or outcome.structured is None:
         text = outcome.message
     else:
         text = json.dumps(outcome.structured, ensure_ascii=False)

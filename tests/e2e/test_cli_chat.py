@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from http.server import HTTPServer
@@ -27,17 +28,10 @@ CALL = {
     "function": {"name": "mcp__demo__get_weather", "arguments": '{"loc'},
 }
 REST = {"index": 0, "function": {"arguments": 'ation": "Lima"}'}}
-SOURCE = """\
-use caxton::{json, Chat, Error};
-caxton::agent!(run);
-fn run() -> Result<(), Error> {
-    let mut messages = vec![json!({"role": "user", "content": "How is it in Lima?"})];
-    let options = json!({"model": "small", "stream": true});
-    let chat = Chat { tools: caxton::tools(), options, ..Chat::default() };
-    caxton::output(chat.converse(&mut messages)?);
-    Ok(())
-}
-"""
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "chat.md"
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: The first block of each language on the page.
+SHOWN = {match[1]: match[2] for match in reversed([*_BLOCK.finditer(PAGE.read_text())])}
 
 
 class Model(Answers):
@@ -63,10 +57,10 @@ class Model(Answers):
 @pytest.fixture(scope="session")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     def build(folder: Path) -> None:
-        (folder / "agent.rs").write_text(SOURCE)
+        (folder / "agent.rs").write_text(SHOWN["rust"])
         build_agent(folder)
 
-    return once(tmp_path_factory, "chat", build) / "chat.wasm"
+    return once(tmp_path_factory, "helper", build) / "helper.wasm"
 
 
 @pytest.fixture
@@ -80,25 +74,15 @@ def test_a_streamed_conversation_is_recorded_and_replayed(
     shell: Shell, agent: Path, url: str
 ) -> None:
     shutil.copy(agent, shell.folder)
-    shell.set(KEY=KEY)
-    model = {
-        "url": f"{url}/v1/chat/completions",
-        "headers": {"Authorization": "Bearer ${env:KEY}"},
-        "allow_private": True,
-    }
-    chatting = {"module": "chat.wasm", "names": {"chat": "webhook/model"}}
-    tables = {
-        "servers.demo": standin.command(),
-        "webhooks.model": model,
-        "agents.chat": chatting,
-    }
-    allow = "[[agents.chat.allow]]\ntools = ['webhook/model', 'demo/get_weather']"
-    shell.write("caxton.toml", toml(tables, allow))
-    done = shell("run", "chat", "--json")
+    shell.set(MODEL_API_KEY=KEY)
+    shown = SHOWN["toml"].replace("https://api.example.com", url)
+    local = shown.replace("timeout", "allow_private = true\ntimeout", 1)
+    shell.write("caxton.toml", toml({"servers.demo": standin.command()}, local))
+    done = shell("run", "helper", "-i", '{"question": "How is it in Lima?"}', "--json")
     assert done.code == 0, done.err
-    assert done.document["output"] == {"role": "assistant", "content": DONE}
+    assert done.document["output"] == {"answer": DONE}
     first, second = Model.asked
-    assert (first["model"], first["stream"]) == ("small", True)
+    assert (first["model"], first["max_tokens"]) == ("small", 1000)
     assert [one["function"]["name"] for one in first["tools"]] == [
         "mcp__demo__get_weather"
     ]
@@ -110,7 +94,16 @@ def test_a_streamed_conversation_is_recorded_and_replayed(
     types = [type_ for type_ in shell.types() if type_.startswith("Tool")]
     assert types == ["ToolInvoked", "ToolCompleted"] * 3
     assert KEY not in shell("events", "export", "@last").out  # law 8
-    shell.set(KEY="another")
+    shell.set(MODEL_API_KEY="another")
     Model.asked.clear()
     assert shell("replay", "@last").out.startswith("identical")  # law 5
     assert Model.asked == []  # law 6
+
+
+def test_the_python_of_the_page_chats_and_can_be_tested_without_a_model() -> None:
+    names: dict[str, Any] = {}
+    for match in _BLOCK.finditer(PAGE.read_text()):
+        if match[1] == "py":
+            exec(match[2], names)  # noqa: S102 -- the page's own
+    assert names["host"].run(names["run"]) is None
+    assert names["host"].output == {"answer": "It is noon.", "messages": 2}

@@ -86,6 +86,11 @@ class Agent:
     expose: Expose = field(default_factory=Expose)
 
     @property
+    def own_names(self) -> dict[str, JSON]:
+        """Its own names for tools, to ``SERVER/TOOL``."""
+        return {name: f"{server}/{tool}" for name, (server, tool) in self.names.items()}
+
+    @property
     def tool(self) -> str | None:
         """Its name as a tool; ``None`` if it is not exposed."""
         return (self.expose.name or self.name) if self.expose.mcp else None

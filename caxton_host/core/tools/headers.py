@@ -12,8 +12,9 @@ from .typed import (
     PYTHON,
     TYPESCRIPT,
     TypedTool,
+    arguments,
     clean,
-    is_argument,
+    default_of,
     javascript_name,
     places,
     python_name,
@@ -26,10 +27,7 @@ _DESCRIPTIONS = (200, 60, 0)
 #: Levels of objects in a signature; the first that fit are used.
 _LEVELS = (3, 1, 0)
 _SIGNATURE = 400
-_HINT = {
-    "python": 'tools.search("words") returns signatures',
-    "javascript": 'await tools.search("words") returns signatures',
-}
+_HINT = 'tools.search("words") finds tools by name and description'
 _MORE = "{}; tools not listed: {:,}"
 
 
@@ -65,10 +63,11 @@ def header(tools: Sequence[TypedTool], language: Language, limit: int) -> str:
         )
         if len(text) <= limit:
             return text
-    return _names(names, _HINT[language], limit)
+    return _names(names, limit)
 
 
-def _names(names: Sequence[str], hint: str, limit: int) -> str:
+def _names(names: Sequence[str], limit: int) -> str:
+    hint = _HINT
     left = limit - len(_MORE.format(hint, len(names))) - 1
     shown: list[str] = []
     for name in names:
@@ -82,8 +81,11 @@ def _names(names: Sequence[str], hint: str, limit: int) -> str:
 
 def _calls(tools: Sequence[TypedTool], language: Language) -> Iterator[str]:
     """Yield the expression for each tool."""
-    rename = python_name if language == "python" else javascript_name
-    found = places((tool.exposed for tool in tools), rename)
+    exposed = [tool.exposed for tool in tools]
+    if language == "python":
+        found = places(exposed, python_name)
+    else:
+        found = places(exposed, javascript_name, {"search"})
     for tool in tools:
         place = found[tool.exposed]
         yield (
@@ -105,17 +107,11 @@ def _signature(tool: TypedTool, language: Language) -> str:
 def _python(tool: TypedTool, levels: int) -> str:
     types = replace(PYTHON, levels=levels)
     parameters = parameters_of(tool.input_schema)
+    named, others = arguments(parameters.fields)
     words = [
-        f"{one.name}: {types.type(one.shape)}"
-        + (
-            ""
-            if one.required
-            else f" = {'...' if one.default is None else repr(one.default)}"
-        )
-        for one in parameters.fields
-        if is_argument(one.name)
+        f"{name}: {types.type(one.shape)}{default_of(one)}"
+        for name, one in named.items()
     ]
-    others = [one for one in parameters.fields if not is_argument(one.name)]
     if others:
         words.append(f"**{types.type(Fields(tuple(others)))}")
     if parameters.more:

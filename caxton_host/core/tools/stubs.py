@@ -7,7 +7,7 @@ place, so that the result parses for any input.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .shapes import ANY, Field, Fields, MapOf, parameters_of, result_of
@@ -16,9 +16,9 @@ from .typed import (
     TYPESCRIPT,
     Printer,
     TypedTool,
+    arguments,
     clean,
     default_of,
-    is_argument,
     javascript_name,
     key,
     places,
@@ -45,12 +45,14 @@ from collections.abc import Callable
 from typing import Any, Literal, NotRequired, TypedDict, overload
 '''
 _OF_TOOLS = '''\
-    def __call__(self) -> builtins.list[builtins.dict[builtins.str, typing.Any]]:
+    def __call__(self) -> builtins.list[typing.Any]:
         """Return the granted tools."""
+'''
+_SEARCH = '''\
     def search(
-        self, words: builtins.str
-    ) -> builtins.list[builtins.dict[builtins.str, typing.Any]]:
-        """Return the granted tools that match words."""
+        self, text: builtins.str, limit: builtins.int = 10
+    ) -> builtins.list[Callable[..., typing.Any]]:
+        """Return the tools whose names or descriptions have these words."""
 '''
 
 
@@ -72,7 +74,8 @@ def python_stub(tools: Sequence[TypedTool]) -> str:
             exact.append(tool.exposed)
             types.classes.append(f"class _Exact{len(exact)}:\n{method}")
     attributes = [f"    {name}: _{name}_tools\n" for name in groups]
-    whole = [*attributes, _OF_TOOLS, *own, *_by_name(exact)]
+    search = [] if ("search",) in {place[:1] for place in found.values()} else [_SEARCH]
+    whole = [*attributes, _OF_TOOLS, *search, *own, *_by_name(exact)]
     classes = [*types.classes]
     classes += [f"class _{one}_tools:\n{''.join(groups[one])}" for one in groups]
     classes.append(f"class Tools:\n{''.join(whole)}")
@@ -131,12 +134,14 @@ class _PythonTypes(Printer):
 
 def _method(name: str, tool: TypedTool, types: _PythonTypes) -> str:
     parameters = parameters_of(tool.input_schema)
-    named = [one for one in parameters.fields if is_argument(one.name)]
-    words = [f"{one.name}: {types.type(one.shape)}" + default_of(one) for one in named]
-    taken = {one.name for one in named}
-    if parameters.more or len(named) < len(parameters.fields):
-        words.append(f"**{_free('more', taken)}: {types.words['any']}")
-    words = [_free("self", taken), *(["*"] if named else []), *words]
+    named, others = arguments(parameters.fields)
+    words = [
+        f"{name}: {types.type(one.shape)}{default_of(one)}"
+        for name, one in named.items()
+    ]
+    if parameters.more or others:
+        words.append(f"**{_free('more', named)}: {types.words['any']}")
+    words = [_free("self", named), *(["*"] if named else []), *words]
     inside = ", ".join(words)
     if len(inside) > _LINE:
         inside = "".join(f"\n        {word}," for word in words) + "\n    "
@@ -151,9 +156,9 @@ def _free(name: str, taken: Container[str]) -> str:
     return name
 
 
-def _docstring(description: str, fields: Iterable[Field]) -> str:
+def _docstring(description: str, named: Mapping[str, Field]) -> str:
     lines = _paragraphs(description)
-    about = [(one.name, clean(one.description, _PARAMETER)) for one in fields]
+    about = [(name, clean(one.description, _PARAMETER)) for name, one in named.items()]
     if said := [f"    {name}: {text}" for name, text in about if text]:
         lines += ["", "Args:", *said]
     if not lines:
@@ -190,7 +195,7 @@ def _by_name(exact: Sequence[str]) -> list[str]:
 
 def typescript_stub(tools: Sequence[TypedTool]) -> str:
     """Return the TypeScript declarations of *tools*, which extend ``caxton``."""
-    found = places((tool.exposed for tool in tools), javascript_name)
+    found = places((tool.exposed for tool in tools), javascript_name, {"search"})
     groups: dict[str, list[str]] = {}
     own: list[str] = []
     for tool in tools:

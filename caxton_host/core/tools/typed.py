@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import keyword
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ..calls import JSON
@@ -18,8 +19,6 @@ from .shapes import AnyOf, Exactly, Field, Fields, ListOf, MapOf, Plain, Shape, 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_]")
 _NEXT_WORD = re.compile(r"(?<=[A-Za-z0-9])_+([A-Za-z0-9])")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: Names of the object ``tools`` itself.
-_TAKEN = frozenset({"search"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +42,12 @@ class TypedTool:
 
 def python_name(part: str) -> str:
     """
-    Return the name in Python of a server, or of a tool.
+    Return the name in Python of a server, of a tool, or of a parameter.
 
     >>> python_name("get-time"), python_name("3d"), python_name("class")
     ('get_time', '_3d', 'class_')
     """
-    name = _UNSAFE.sub("_", part)
-    if not name or name[0].isdigit():
-        name = f"_{name}"
+    name = _letters(part)
     return f"{name}_" if keyword.iskeyword(name) else name
 
 
@@ -58,35 +55,47 @@ def javascript_name(part: str) -> str:
     """
     Return the name in JavaScript of a server, or of a tool.
 
-    >>> javascript_name("get_current_time"), javascript_name("_3d")
+    >>> javascript_name("get_current_time"), javascript_name("3d")
     ('getCurrentTime', '_3d')
     """
-    return _NEXT_WORD.sub(lambda match: match[1].upper(), python_name(part))
+    return _NEXT_WORD.sub(lambda match: match[1].upper(), _letters(part))
+
+
+def _letters(part: str) -> str:
+    name = _UNSAFE.sub("_", part)
+    return f"_{name}" if not name or name[0].isdigit() else name
 
 
 def places(
-    names: Iterable[str], rename: Callable[[str], str]
+    names: Iterable[str],
+    rename: Callable[[str], str],
+    taken: Collection[str] = (),
 ) -> dict[str, tuple[str, ...]]:
     """
     Return where each tool is found below ``tools``: server and tool, or one name.
 
-    It is empty for a tool that is only reachable by its exact name, since another one,
-    or a server, has the same place.
+    It is empty for a tool that is only reachable by its exact name, because the place
+    is that of another tool.
 
     >>> places(["mcp__time__get", "mcp__a__x.y", "mcp__a__x-y", "call"], python_name)
     {'mcp__time__get': ('time', 'get'), 'mcp__a__x.y': (), 'mcp__a__x-y': (), 'call': ('call',)}
+
+    Args:
+        names: Exposed names.
+
+        rename: The names in the language.
+
+        taken: What ``tools`` itself has.
     """  # noqa: E501 -- one value
     found = {name: tuple(map(rename, _split(name))) for name in names}
-    counts: dict[tuple[str, ...], int] = {}
-    for place in found.values():
-        counts[place] = counts.get(place, 0) + 1
-    servers = {place[0] for place in found.values() if len(place) > 1}
+    counts = Counter(found.values())
+    own = {place[0] for place in counts if len(place) == 1 and counts[place] == 1}
     return {
         name: place
         if counts[place] == 1
-        and place[0] not in _TAKEN
-        and not place[-1].startswith("__")
-        and (len(place) > 1 or place[0] not in servers)
+        and place[0] not in taken
+        and not any(part.startswith("__") for part in place)
+        and (len(place) == 1 or place[0] not in own)
         else ()
         for name, place in found.items()
     }
@@ -97,14 +106,18 @@ def _split(exposed: str) -> list[str]:
     return [server, tool] if prefix == "mcp" and server and tool else [exposed]
 
 
-def is_argument(name: str) -> bool:
-    """Return whether a parameter can be a keyword argument in Python."""
-    # In a class, a name that begins with two underscores is another one.
-    return (
-        _PLAIN.fullmatch(name) is not None
-        and not keyword.iskeyword(name)
-        and not name.startswith("__")
-    )
+def arguments(fields: Iterable[Field]) -> tuple[dict[str, Field], list[Field]]:
+    """Return the keyword arguments in Python, and the parameters that are none."""
+    named: dict[str, Field] = {}
+    others: list[Field] = []
+    for one in fields:
+        name = python_name(one.name)
+        # In a class, a name that begins with two underscores is another one.
+        if name in named or name.startswith("__"):
+            others.append(one)
+        else:
+            named[name] = one
+    return named, others
 
 
 def default_of(field: Field) -> str:

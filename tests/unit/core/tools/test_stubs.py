@@ -112,7 +112,7 @@ def test_equal_objects_have_one_type_in_python() -> None:
         ("get_current_time", "get_current_time", "getCurrentTime"),
         ("get-time", "get_time", "getTime"),
         ("3d", "_3d", "_3d"),
-        ("class", "class_", "class_"),
+        ("class", "class_", "class"),
         ("größe", "gr__e", "grE"),
         ("", "_", "_"),
         ("a__b_", "a__b_", "aB_"),
@@ -131,8 +131,8 @@ def test_names(part: str, python: str, javascript: str) -> None:
         ("other", ("other",)),
         ("mcp__a", ("mcp__a",)),
         ("mcp__a__", ("mcp__a__",)),
-        ("search", ()),
-        ("mcp__search__a", ()),
+        ("search", ("search",)),
+        ("mcp____a__b", ("mcp____a__b",)),
         ("__class__", ()),
         ("mcp__x____init__", ()),
     ],
@@ -141,10 +141,17 @@ def test_places(exposed: str, place: tuple[str, ...]) -> None:
     assert places([exposed], python_name) == {exposed: place}
 
 
+def test_what_the_object_has_itself_is_no_place() -> None:
+    names = ["search", "mcp__search__a"]
+    assert places(names, python_name, {"search"}) == dict.fromkeys(names, ())
+    assert "search(" not in python_stub([of("mcp__search__a")])
+    assert "    search(): Promise<any>;" in typescript_stub([of("search")])
+
+
 def test_tools_with_one_place_are_only_reachable_by_their_names() -> None:
-    names = ["mcp__a__b-c", "mcp__a__b.c", "a", "mcp__a__d"]
+    names = ["mcp__a__b-c", "mcp__a__b.c", "mcp__a__d", "mcp__b__d", "b"]
     found = places(names, python_name)
-    assert [found[name] for name in names] == [(), (), (), ("a", "d")]
+    assert [found[name] for name in names] == [(), (), ("a", "d"), (), ("b",)]
     tools = [*map(of, names)]
     stub = python_stub(tools)
     compile(stub, "tools.pyi", "exec")
@@ -160,15 +167,16 @@ def test_a_tool_named_like_a_type_does_not_hide_the_type() -> None:
     assert "a: typing.Literal['c'] = ...) -> typing.Any:" in stub
 
 
-def test_parameters_that_are_no_keyword_arguments_are_among_more() -> None:
-    tool = of("a", **{"from": {}, "__b": {}, "a-b": {}, "more": {}, "self": {}})
+def test_parameters_have_names_in_python_or_are_among_more() -> None:
+    names = ("from", "__b", "a-b", "a b", "more", "self")
+    tool = of("a", **{name: {} for name in names})
     stub = python_stub([tool])
     compile(stub, "tools.pyi", "exec")
-    assert "def a(self_, *, more: Any = ..., self: Any = ..., **more_: Any)" in stub
-    assert header([tool], "python", 1_000) == (
-        "tools.a(more: Any = ..., self: Any = ..., "
-        '**{from?: Any, __b?: Any, "a-b"?: Any})'
-    )
+    words = [f"{name}: Any = ...," for name in ("from_", "a_b", "more", "self")]
+    shown = ["def", "a(", "self_,", "*,", *" ".join(words).split(), "**more_:", "Any,"]
+    assert " ".join(shown) in " ".join(stub.split())
+    expected = f'tools.a({" ".join(words)} **{{__b?: Any, "a b"?: Any}})'
+    assert header([tool], "python", 1_000) == expected
 
 
 def test_long_parameters_have_a_line_each() -> None:
@@ -276,8 +284,8 @@ def test_a_header_loses_descriptions_first_and_then_all_but_names() -> None:
     assert cut.splitlines()[0] == f"tools.s.t0(**more: Any)  # {'word ' * 11}wo..."
     bare = header(many(10), "javascript", 300)
     assert bare.splitlines()[0] == "tools.s.t0(...more)"
-    hint = 'tools.search("words") returns signatures'
-    names = header(many(10), "python", 180)
+    hint = 'tools.search("words") finds tools by name and description'
+    names = header(many(10), "python", 200)
     assert names.splitlines() == [*(f"tools.s.t{at}" for at in range(10)), hint]
 
 
@@ -286,7 +294,7 @@ def test_a_header_keeps_its_bound_with_any_number_of_tools() -> None:
     text = header(many(1_000), "javascript", 200)
     assert len(text) <= 200
     assert text.splitlines()[0] == "tools.s.t0"
-    assert text.splitlines()[-1].endswith("; tools not listed: 989")
+    assert text.splitlines()[-1].endswith("; tools not listed: 990")
 
 
 def test_a_signature_that_is_too_long_loses_its_objects() -> None:

@@ -25,8 +25,8 @@ def main() -> int:
     ):
         sys.stderr.write(f"requires-python is {requires}; the runtime has {has}\n")
         return 1
-    markers = import_module("pip._vendor.packaging.markers")
-    markers.default_environment = lambda: dict(environment)
+    markers = vars(import_module("pip._vendor.packaging.markers"))
+    markers["default_environment"] = environment.copy
     code: int = import_module("pip._internal.cli.main").main(sys.argv[3:])
     return code
 

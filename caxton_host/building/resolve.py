@@ -148,8 +148,12 @@ class Resolver:
         except UsageError as exc:
             if not str(exc).startswith(exactly):
                 raise
-            way = " wants ".join([self.program, *chain(chosen, wheel.name)])
-            raise has_parts_in_c(wheel, way) from None
+            way = chain(chosen, wheel.name)
+            raise UsageError(
+                f"{wheel.name} {wheel.version} has parts in C, which no program can "
+                f"have ({' wants '.join([self.program, *way])})",
+                fix=f"use a package that is pure Python instead of {way[0]}",
+            ) from None
 
     def _pip(self, words: Sequence[str], failed: str) -> None:
         command, *rest = words
@@ -169,15 +173,6 @@ class Resolver:
                 if key.startswith(_OF_PIP) or key.lower() in _PROXIES
             },
         )
-
-
-def has_parts_in_c(wheel: Wheel, way: str) -> UsageError:
-    """Return the error for a package that no runtime can import."""
-    return UsageError(
-        f"{wheel.name} {wheel.version} has parts in C, which a program cannot have "
-        f"({way})",
-        fix=f"use a package that is pure Python instead of {way.split(' wants ')[1]}",
-    )
 
 
 def _found(wheel: Wheel, folder: Path) -> tuple[Wheel, Path]:

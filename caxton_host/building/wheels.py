@@ -27,7 +27,6 @@ _MIB = 1024 * 1024
 _WHEEL, _MODULE, _ALL = 64 * _MIB, 2 * _MIB, 16 * _MIB
 _FILES = 10_000
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_IN_C = (".so", ".pyd", ".dylib", ".dll")
 _CHOSEN = "choose another version of the package, or a smaller one"
 
 
@@ -51,16 +50,6 @@ def modules_of(wheels: Iterable[Path]) -> Modules:
                 )
             found[name] = is_package, text
     return dict(sorted({**_parents(found), **found}.items()))
-
-
-def parts_in_c(path: Path) -> str:
-    """Return the first file of a wheel that is a part in C, or ``""``."""
-    return next((name for name in _names(path) if name.endswith(_IN_C)), "")
-
-
-def _names(path: Path) -> list[str]:
-    with _opened(path) as archive:
-        return [info.filename for info in archive.infolist()]
 
 
 def _read(path: Path) -> Iterator[tuple[str, bool, str]]:

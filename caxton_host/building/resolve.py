@@ -26,6 +26,7 @@ _ONLY_WHEELS = ("--only-binary", ":all:", "--no-input", "--disable-pip-version-c
 _PURE = ("--platform", "any", "--implementation", "py", "--abi", "none", "--no-deps")
 #: Variables that configure pip, and its connections.
 _OF_PIP = ("PIP_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "XDG_CONFIG_", "XDG_CACHE_")
+_WHEELS = "wheels"
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
@@ -114,37 +115,23 @@ class Resolver:
                 f"the report of pip cannot be read: {exc}",
                 fix=f"{sys.executable} -m pip install --upgrade pip",
             ) from None
-        folder = self.scratch / "wheels"
-        self._download([one for one in chosen if one.is_pure], folder)
+        if pure := [f"{one.name}=={one.version}" for one in chosen if one.is_pure]:
+            failed = f"the dependencies of {self.program} cannot be downloaded"
+            self._download(pure, failed)
         for one in chosen:
             if not one.is_pure:
-                self._replace(one, chosen, folder)
-        return [_found(one, folder) for one in chosen]
+                self._replace(one, chosen)
+        return [self._found(one) for one in chosen]
 
-    def _download(self, wheels: Sequence[Wheel], folder: Path) -> None:
-        """Download the wheels that were chosen, by their digests."""
-        listed = self.scratch / "wheels.txt"
-        lines = [
-            f"{one.name}=={one.version} --hash=sha256:{one.sha256}" for one in wheels
-        ]
-        listed.write_text("\n".join(lines), "utf-8")
-        words = (
-            "--require-hashes",
-            "--dest",
-            str(folder),
-            "--requirement",
-            str(listed),
-        )
-        failed = f"the dependencies of {self.program} cannot be downloaded"
-        if wheels:
-            self._pip(["download", "--quiet", *_PURE, *words], failed)
+    def _download(self, exactly: Sequence[str], failed: str) -> None:
+        words = ("--quiet", *_PURE, "--dest", str(self.scratch / _WHEELS), "--")
+        self._pip(["download", *words, *exactly], failed)
 
-    def _replace(self, wheel: Wheel, chosen: Sequence[Wheel], folder: Path) -> None:
+    def _replace(self, wheel: Wheel, chosen: Sequence[Wheel]) -> None:
         """Download the pure wheel of a package that has others, too."""
         exactly = f"{wheel.name}=={wheel.version}"
         try:
-            words = ("--dest", str(folder), "--", exactly)
-            self._pip(["download", "--quiet", *_PURE, *words], exactly)
+            self._download([exactly], exactly)
         except UsageError as exc:
             if not str(exc).startswith(exactly):
                 raise
@@ -174,18 +161,22 @@ class Resolver:
             },
         )
 
-
-def _found(wheel: Wheel, folder: Path) -> tuple[Wheel, Path]:
-    """Return a wheel with the digest of its file, and the file."""
-    stem = f"{_part(wheel.name)}-{_part(wheel.version)}-"
-    for path in folder.glob("*.whl"):
-        if "-".join(map(_part, path.name.split("-")[:2])) + "-" == stem:
-            digest = sha256(path.read_bytes()).hexdigest()
-            return replace(wheel, file=path.name, sha256=digest), path
-    raise UsageError(
-        f"pip downloaded no wheel of {wheel.name} {wheel.version}",
-        fix=f"{sys.executable} -m pip install --upgrade pip",
-    )
+    def _found(self, wheel: Wheel) -> tuple[Wheel, Path]:
+        """Return a wheel with the digest of its file, and the file."""
+        wanted = [_part(wheel.name), _part(wheel.version)]
+        for path in (self.scratch / _WHEELS).glob("*.whl"):
+            if [_part(one) for one in path.name.split("-")[:2]] == wanted:
+                digest = sha256(path.read_bytes()).hexdigest()
+                if wheel.is_pure and wheel.sha256 not in {"", digest}:
+                    raise UsageError(
+                        f"{path.name} changed while it was downloaded",
+                        fix=f"caxton program lock {self.program}",
+                    )
+                return replace(wheel, file=path.name, sha256=digest), path
+        raise UsageError(
+            f"pip downloaded no wheel of {wheel.name} {wheel.version}",
+            fix=f"{sys.executable} -m pip install --upgrade pip",
+        )
 
 
 def _part(name: str) -> str:

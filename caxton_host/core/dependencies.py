@@ -23,9 +23,10 @@ _METADATA, _LOCK = 64 * 1024, 1024 * 1024
 _DEPENDENCIES = 100
 _LONGEST = 300
 #: A name with extras, versions and a marker (PEP 508); no address and no option.
+_SPECIFIER = r"[<>=!~]{1,3} ?[A-Za-z0-9.*+!_-]+"
 _REQUIREMENT = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]* ?(\[[A-Za-z0-9._, -]*\])? ?\(?"
-    r"([<>=!~][A-Za-z0-9<>=!~.*+, -]*)?\)? ?(;[A-Za-z0-9_.,<>=!~'\"() -]*)?"
+    rf"({_SPECIFIER}( ?, ?{_SPECIFIER})*)?\)? ?(;[A-Za-z0-9_.,<>=!~'\"() -]*)?"
 )
 _VERSIONS = re.compile(r"[A-Za-z0-9<>=!~.*+, -]*")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?")
@@ -146,6 +147,8 @@ class Wheel:
     Attributes:
         file: The name of its file.
 
+        sha256: Digest of the file; ``""`` if pip did not tell it.
+
         wants: The names of the packages that it requires.
 
         requested: The program names it.
@@ -178,14 +181,15 @@ def wheels_of(report: JSON) -> list[Wheel]:
 def _wheel(install: _Table) -> Wheel:
     metadata = _table(install.get("metadata"))
     download = _table(install.get("download_info"))
-    hashes = _table(_table(download.get("archive_info")).get("hashes"))
+    archive = _table(download.get("archive_info", {}))
+    hashes = _table(archive.get("hashes", {}))
     wants = _texts(metadata, "requires_dist")
     matches = [_NAME.match(one) for one in wants if not _EXTRA.search(one)]
     return Wheel(
         name=_matching(metadata, "name", _NAME),
         version=_matching(metadata, "version", _VERSION),
         file=_get(download, "url", str).rpartition("/")[2],
-        sha256=_matching(hashes, "sha256", _DIGEST),
+        sha256=_matching(hashes, "sha256", _DIGEST) if hashes else "",
         wants=tuple(match[0] for match in matches if match),
         requested=install.get("requested") is True,
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
 import pytest
 
-from caxton_host.core.calls import Completed, Failed
+from caxton_host.core.calls import Completed, Failed, Outcome
 from tests.programs import LIMITS, Programs, text
 
 pytestmark = pytest.mark.timeout(400)
@@ -121,7 +122,8 @@ output([state["done"], app.uid])
 def test_tenacity_waits_without_time_and_tries_again(
     python_programs: Programs,
 ) -> None:
-    answers = iter([Failed(kind="timeout", message="late", sent="yes"), text("there")])
+    late = Failed(kind="timeout", message="late", sent="yes")
+    answers: Iterator[Outcome] = iter([late, text("there")])
     ran = python_programs(
         """\
 import importlib.metadata, time

@@ -257,10 +257,25 @@ class ModuleCode:
 
 
 def load(
-    built: wasmtime.Engine, linker: wasmtime.Linker, most: int, artifact: bytes
+    built: wasmtime.Engine, linker: wasmtime.Linker, most: int, artifact: bytes | str
 ) -> ModuleCode:
-    """Return the module in *artifact*, native code that this host must have made."""
-    module = wasmtime.Module.deserialize(built, artifact)
+    """
+    Return a module that is ready to run.
+
+    Args:
+        built: What it was compiled for.
+
+        linker: See `link`.
+
+        most: See `ModuleCode`.
+
+        artifact: Native code that this host must have made, or the path of a file of
+            it, which is mapped.
+    """
+    if isinstance(artifact, str):
+        module = wasmtime.Module.deserialize_file(built, artifact)
+    else:
+        module = wasmtime.Module.deserialize(built, artifact)
     return ModuleCode(built, linker.instantiate_pre(module), most)
 
 

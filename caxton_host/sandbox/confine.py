@@ -337,6 +337,7 @@ _NEEDS = {
     "no-files": "a system with RLIMIT_NOFILE",
     "file-size": "a system with RLIMIT_FSIZE",
     "address-space": "Linux",
+    "data": "Linux 4.7 or newer",
     "cpu": "a system with RLIMIT_CPU",
     "seccomp": "Linux on x86_64 or aarch64, with CONFIG_SECCOMP_FILTER",
 }
@@ -361,13 +362,19 @@ class Guard:
 
 
 def confine(
-    *, address_space: int | None = None, cpu: int | None = None, images: bool = False
+    *,
+    address_space: int | None = None,
+    data: int | None = None,
+    cpu: int | None = None,
+    images: bool = False,
 ) -> list[str]:
     """
     Confine this process permanently. Call it before any thread is started.
 
     Args:
         address_space: How much it may map, in bytes, with what it has already.
+
+        data: How much of that it may write, images and files aside.
 
         cpu: How many seconds of processor time it may use, with what it has used.
 
@@ -397,6 +404,8 @@ def confine(
         steps["address-space"] = lambda: (
             _limit(resource.RLIMIT_AS, address_space) and LINUX
         )
+    if data is not None:
+        steps["data"] = lambda: _limit(resource.RLIMIT_DATA, data) and LINUX
     if cpu is not None:
         # SIGXCPU at the soft limit names the reason; SIGKILL at the hard one ends it.
         steps["cpu"] = lambda: _limit(resource.RLIMIT_CPU, cpu, cpu + 1)
@@ -497,4 +506,4 @@ def _drop_capabilities() -> bool:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(confine(address_space=1 << 40, cpu=3600)))
+    sys.stdout.write(json.dumps(confine(address_space=1 << 40, data=1 << 40, cpu=3600)))

@@ -204,6 +204,7 @@ class Link(asyncio.BufferedProtocol):
     async def spawn(
         cls,
         address_space: int,
+        data: int,
         compute: int | None = None,
         *,
         images: bool = False,
@@ -214,6 +215,8 @@ class Link(asyncio.BufferedProtocol):
 
         Args:
             address_space: Bytes that it may map.
+
+            data: Bytes that it may write of these.
 
             compute: How many of its guests may compute at a time; by default as
                 many as there are processors.
@@ -229,7 +232,7 @@ class Link(asyncio.BufferedProtocol):
         with theirs:
             process = confine.spawn(
                 _WORKER,
-                *map(str, (theirs.fileno(), os.getpid(), address_space)),
+                *map(str, (theirs.fileno(), os.getpid(), address_space, data)),
                 _IMAGES if images else _PLAIN,
                 str(compute or 0),
                 *map(str, mapped or ()),

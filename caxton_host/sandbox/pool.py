@@ -72,7 +72,9 @@ class _Code:
         memories: How many it has. An inner component that is instantiated twice
             would have more than its share.
 
-        space: Address space that one guest takes.
+        reserved: Address space that one guest takes.
+
+        space: Bytes of it that the guest may write.
 
         images: Whether its worker has to be one that may make memory images.
 
@@ -83,6 +85,7 @@ class _Code:
     artifact: Artifact
     memory: int
     memories: int
+    reserved: int
     space: int
     images: bool
     interpreter: bool
@@ -100,7 +103,7 @@ class _Worker:
     A worker, or one that is starting.
 
     Attributes:
-        left: Bytes of address space that its guests have not reserved.
+        left: Bytes that none of its guests may write.
 
         guests: How many it has.
 
@@ -112,17 +115,21 @@ class _Worker:
     """
 
     def __init__(
-        self, domain: str, space: int, compute: int | None, code: _Code
+        self, domain: str, guests: int, compute: int | None, code: _Code
     ) -> None:
         self.domain = domain
         self.images = code.images
         self.mapped = code.mapped
-        self.left = space
+        self.left = guests * code.space
         self.guests = 0
         self.full = self.leaving = False
         self.link = asyncio.create_task(
             Link.spawn(
-                _WORKER_SPACE + space, compute, images=code.images, mapped=code.mapped
+                _WORKER_SPACE + guests * code.reserved,
+                _WORKER_SPACE + self.left,
+                compute,
+                images=code.images,
+                mapped=code.mapped,
             )
         )
         self.idle: asyncio.TimerHandle | None = None
@@ -255,21 +262,25 @@ class WasmSandbox:
     ) -> Prepared:
         component, interpreter = is_component(module), is_interpreter(module)
         settings = settings_for(limits, component=component, interpreter=interpreter)
-        key = key_of(digest, settings, entry)
         (info, memory), found = await asyncio.gather(
-            asyncio.to_thread(_admit, module, limits, entry), self._compiler.find(key)
+            asyncio.to_thread(_admit, module, limits, entry),
+            self._compiler.find(key_of(digest, settings, entry)),
         )
         artifact = found or await self._compiler.artifact(
             module, limits, settings, entry
         )
         memories = max(1, len(info.memories))
-        reserved = memories * (settings.memory + 2 * settings.guard)
-        self._code[artifact.key] = _Code(
+        beside = memories * 2 * settings.guard + settings.stack + _GUEST_SPACE
+        beside += component * _TEXT_SPACE
+        # One artifact may serve several limits.
+        key = f"{artifact.key}/{memory}"
+        self._code[key] = _Code(
             settings=settings.to_json(),
             artifact=artifact,
             memory=memory,
             memories=memories,
-            space=reserved + settings.stack + _GUEST_SPACE + component * _TEXT_SPACE,
+            reserved=memories * settings.memory + beside,
+            space=memories * memory + beside,
             images=settings.images,
             interpreter=interpreter,
         )
@@ -277,7 +288,7 @@ class WasmSandbox:
             sha256=info.sha256,
             abi=f"{info.kind}/1",
             engine=settings.fingerprint,
-            key=artifact.key,
+            key=key,
         )
 
     async def run(self, prepared: Prepared, guest: Guest, door: Door) -> Ending:
@@ -293,9 +304,10 @@ class WasmSandbox:
         guest = replace(guest, limits=limits)
         async with self._place(guest.domain, code) as worker:
             link = await asyncio.shield(worker.link)
-            link.load(key, code.settings, code.artifact.data)
+            artifact = code.artifact
+            link.load(artifact.key, code.settings, artifact.data)
             try:
-                ending = await link.run(key, code.memory, guest, door)
+                ending = await link.run(artifact.key, code.memory, guest, door)
             except NoRoom:
                 worker.full = True
                 raise
@@ -367,7 +379,7 @@ class WasmSandbox:
                 self._vacate(domain)
                 return None
             self._end(min(unused, key=lambda one: one.domain != domain))
-        worker = _Worker(domain, self._most_guests * code.space, self._compute, code)
+        worker = _Worker(domain, self._most_guests, self._compute, code)
         self._workers.append(worker)
         self._on_worker("started")
         return worker

@@ -1,8 +1,8 @@
 """
 A worker: a process that runs guests of one trust domain, and holds no secrets.
 
-    python -I -m caxton_host.sandbox.worker SOCKET PARENT ADDRESS_SPACE KIND COMPUTE \
-        [DESCRIPTOR KEY SETTINGS]
+    python -I -m caxton_host.sandbox.worker SOCKET PARENT ADDRESS_SPACE DATA KIND \
+        COMPUTE [DESCRIPTOR KEY SETTINGS]
 
 Imports what it needs, opens only the one socket that it was given, maps the artifact
 behind the descriptor, if there is one, closes that, confines itself,
@@ -244,7 +244,7 @@ TICK_S = 0.01
 _PYTHON_STACK = 1536 * 1024
 _M_ARENA_MAX = -8
 #: Where the arguments for a mapped artifact begin.
-_MAPPED = 6
+_MAPPED = 7
 
 
 class Engine:
@@ -470,8 +470,8 @@ class Worker:
 
 def main() -> None:
     """Run a worker with the arguments of the command line."""
-    descriptor, parent, address_space = map(int, sys.argv[1:4])
-    images, compute = sys.argv[4] == "images", int(sys.argv[5])
+    descriptor, parent, address_space, data = map(int, sys.argv[1:5])
+    images, compute = sys.argv[5] == "images", int(sys.argv[6])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     confine.die_with_parent(parent)
     sock = socket.socket(fileno=descriptor)
@@ -483,7 +483,7 @@ def main() -> None:
         worker.load(key, settings, f"/proc/self/fd/{mapped}")
         os.close(int(mapped))
     gc.freeze()
-    guards = confine.confine(address_space=address_space, images=images)
+    guards = confine.confine(address_space=address_space, data=data, images=images)
     worker.channel.send(wire.frame(wire.READY, 0, codec.encode(guards)))
     worker.serve()
 

@@ -10,6 +10,8 @@ and gives good messages; the confinement of that child makes compiling harmless.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..core.limits import COMPONENT, Limits, is_component
 from ..core.names import clean_name, nearest
 from ..errors import ModuleRefused
@@ -24,6 +26,9 @@ _STUB = (
 )
 _PAGE = 65_536
 _SHOWN = 128
+
+#: Changes when `inspect` refuses more than before, or finds something else.
+VERSION = 1
 
 #: Common causes of an import: the prefixes of its module and name, and the fix.
 _REMEDIES = (
@@ -61,7 +66,12 @@ def inspect(module: bytes) -> ModuleInfo:
     return parse_module(module)
 
 
-def check(module: bytes, limits: Limits, entry: str) -> ModuleInfo:
+def check(
+    module: bytes,
+    limits: Limits,
+    entry: str,
+    look: Callable[[bytes], ModuleInfo] = inspect,
+) -> ModuleInfo:
     """
     Return what a module declares, or refuse it.
 
@@ -73,6 +83,8 @@ def check(module: bytes, limits: Limits, entry: str) -> ModuleInfo:
         entry: The function it must export, without parameters, giving an i32; of a
             component, a ``result<_, string>``.
 
+        look: Returns what `inspect` does, or did earlier for the same bytes.
+
     Raises:
         ModuleRefused: It is neither a core module nor a component, or declares too
             much.
@@ -82,7 +94,7 @@ def check(module: bytes, limits: Limits, entry: str) -> ModuleInfo:
             f"the module has {len(module):,} bytes, at most {limits.module:,}",
             fix="strip it (-Wl,--strip-all, -C strip=symbols), or raise limits.module",
         )
-    info = inspect(module)
+    info = look(module)
     component = info.kind == "component"
     for wanted in info.imports:
         _check_interface(wanted) if component else _check_import(wanted)

@@ -19,6 +19,7 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
@@ -45,6 +46,8 @@ _GUEST_SPACE = 4 * _MIB
 _TEXT_SPACE = 12 * _MIB
 #: Bytes that are hashed faster than a thread is woken.
 _SMALL = 64 * 1024
+#: Bytes of a module of which it is kept what it declares.
+_LARGE = 1024 * 1024
 
 _CLOSED = "the sandbox is closed"
 
@@ -263,7 +266,7 @@ class WasmSandbox:
         component, interpreter = is_component(module), is_interpreter(module)
         settings = settings_for(limits, component=component, interpreter=interpreter)
         (info, memory), found = await asyncio.gather(
-            asyncio.to_thread(_admit, module, limits, entry),
+            asyncio.to_thread(self._admit, module, digest, limits, entry),
             self._compiler.find(key_of(digest, settings, entry)),
         )
         artifact = found or await self._compiler.artifact(
@@ -290,6 +293,31 @@ class WasmSandbox:
             engine=settings.fingerprint,
             key=key,
         )
+
+    def _admit(
+        self, module: bytes, digest: str, limits: Limits, entry: str
+    ) -> tuple[ModuleInfo, int]:
+        """Check a module; return what it declares, and the bound of each memory."""
+        info = gate.check(module, limits, entry, partial(self._look, digest))
+        most = limits.of(module).memory or 0
+        memory = share([one.maximum for one in info.memories], most)
+        if any(one.minimum * PAGE > memory for one in info.memories):
+            raise ModuleRefused(
+                f"the memories share {most:,} bytes, so each may have {memory:,}",
+                fix="let each memory declare a maximum, or raise limits.memory",
+            )
+        return info, memory
+
+    def _look(self, digest: str, module: bytes) -> ModuleInfo:
+        """Return what a module declares. Of a large one, that takes long to read."""
+        if len(module) < _LARGE:
+            return gate.inspect(module)
+        cache, key = self._compiler.cache, f"{digest}.{gate.VERSION}"
+        if kept := cache.read(key):
+            return ModuleInfo.from_json(kept.data)
+        info = gate.inspect(module)
+        cache.write(Artifact(key=key, data=info.to_json()))
+        return info
 
     async def run(self, prepared: Prepared, guest: Guest, door: Door) -> Ending:
         """Execute a guest once, from a fresh instance; see `ports.Sandbox.run`."""
@@ -409,19 +437,6 @@ class WasmSandbox:
             task = asyncio.create_task(worker.end())
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
-
-
-def _admit(module: bytes, limits: Limits, entry: str) -> tuple[ModuleInfo, int]:
-    """Check a module; return what it declares, and the bound of each memory."""
-    info = gate.check(module, limits, entry)
-    most = limits.of(module).memory or 0
-    memory = share([one.maximum for one in info.memories], most)
-    if any(one.minimum * PAGE > memory for one in info.memories):
-        raise ModuleRefused(
-            f"the memories share {most:,} bytes, so each may have {memory:,}",
-            fix="let each memory declare a maximum, or raise limits.memory",
-        )
-    return info, memory
 
 
 def _aborted(ending: Ending) -> Ending:

@@ -23,6 +23,7 @@ from ..errors import BadBytes, SandboxError
 from ..lib import codec
 from ..ports.sandbox import Answer, Door, Ending, Guest
 from . import confine, wire
+from .artifacts import Artifact
 from .wire import End, WireError
 
 #: A worker that has not ended a guest this long after a stop is killed.
@@ -223,7 +224,7 @@ class Link(asyncio.BufferedProtocol):
 
             images: Whether its guests share their initial memory.
 
-            mapped: An artifact that it maps before it is confined.
+            mapped: An artifact that it maps; it needs *images*.
 
         Raises:
             SandboxError: It did not start.
@@ -295,11 +296,12 @@ class Link(asyncio.BufferedProtocol):
             raise SandboxError(what.message)
         return what.ending()
 
-    def load(self, key: str, settings: str, artifact: bytes) -> None:
+    def load(self, artifact: Artifact, settings: str) -> None:
         """Send a compiled module, unless the worker has it."""
-        if key not in self._modules:
-            self._modules.add(key)
-            self._send(wire.module(key, settings, artifact))
+        if artifact.key not in self._modules:
+            self._modules.add(artifact.key)
+            with artifact.view() as data:
+                self._send(wire.module(artifact.key, settings, bytes(data)))
 
     def kill(self, why: str) -> None:
         """End the worker now. *why* is the error of its runs."""

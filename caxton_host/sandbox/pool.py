@@ -96,7 +96,7 @@ class _Code:
     @property
     def mapped(self) -> Mapped | None:
         """What its worker has to map before its first guest, or ``None``."""
-        if self.artifact.descriptor is None:
+        if self.artifact.descriptor is None or not self.images:
             return None
         return Mapped(self.artifact.descriptor, self.artifact.key, self.settings)
 
@@ -332,10 +332,9 @@ class WasmSandbox:
         guest = replace(guest, limits=limits)
         async with self._place(guest.domain, code) as worker:
             link = await asyncio.shield(worker.link)
-            artifact = code.artifact
-            link.load(artifact.key, code.settings, artifact.data)
+            link.load(code.artifact, code.settings)
             try:
-                ending = await link.run(artifact.key, code.memory, guest, door)
+                ending = await link.run(code.artifact.key, code.memory, guest, door)
             except NoRoom:
                 worker.full = True
                 raise

@@ -4,8 +4,7 @@ A worker: a process that runs guests of one trust domain, and holds no secrets.
     python -I -m caxton_host.sandbox.worker SOCKET PARENT ADDRESS_SPACE DATA KIND \
         COMPUTE [DESCRIPTOR KEY SETTINGS]
 
-Imports what it needs, opens only the one socket that it was given, maps the artifact
-behind the descriptor, if there is one, closes that, confines itself,
+Imports what it needs, opens only the one socket that it was given, confines itself,
 reports that, and then serves the host's frames. Each guest has a thread of its own.
 Nothing here waits for a guest: its thread checks the turns, the stop slot and the
 compute clock at every tick.
@@ -460,6 +459,11 @@ class Worker:
             self._engines[settings] = engine
         self._modules[key] = engine, engine.load(artifact)
 
+    def map(self, descriptor: str, key: str, settings: str) -> None:
+        """Make the code in a file ready that is open, and close that."""
+        self.load(key, settings, f"/proc/self/fd/{descriptor}")
+        os.close(int(descriptor))
+
     def _receive(self, key: str, settings: str, artifact: bytes) -> None:
         try:
             self.load(key, settings, artifact)
@@ -478,12 +482,11 @@ def main() -> None:
     # malloc arenas, one a thread, would reserve 64 MiB for each guest.
     ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     worker = Worker(sock, compute=compute)
-    if len(sys.argv) > _MAPPED:
-        mapped, key, settings = sys.argv[_MAPPED:]
-        worker.load(key, settings, f"/proc/self/fd/{mapped}")
-        os.close(int(mapped))
+    load = partial(worker.map, *sys.argv[_MAPPED:]) if sys.argv[_MAPPED:] else None
     gc.freeze()
-    guards = confine.confine(address_space=address_space, data=data, images=images)
+    guards = confine.confine(
+        address_space=address_space, data=data, images=images, load=load
+    )
     worker.channel.send(wire.frame(wire.READY, 0, codec.encode(guards)))
     worker.serve()
 

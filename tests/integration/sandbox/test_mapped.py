@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from caxton_host.core.limits import Limits
+from caxton_host.core.sections import INTERPRETER, section
 from caxton_host.sandbox import WasmSandbox, abi, artifacts, compiler
 from caxton_host.sandbox.artifacts import MAC_SIZE, Artifact, Cache, Draft
 from caxton_host.sandbox.compiler import Compiler
@@ -35,8 +36,11 @@ from .support import (
     workers,
 )
 
-ONE, TWO = wasm("(i32.const 1)"), wasm("(i32.const 2)")
-WAIT = wasm(f"(drop {CALL}) (i32.const 0)", before=ECHO)
+MARK = section(INTERPRETER, b"")
+ONE, TWO = wasm("(i32.const 1)") + MARK, wasm("(i32.const 2)") + MARK
+WAIT = wasm(f"(drop {CALL}) (i32.const 0)", before=ECHO) + MARK
+#: A core module, whose worker may open no file, so that it is sent.
+SENT = wasm("(i32.const 0)")
 SETTINGS = settings_for(Limits())
 
 
@@ -69,8 +73,8 @@ def contents(of: Artifact) -> bytes:
         return bytes(view)
 
 
-@pytest.mark.parametrize("module", [wasm("(i32.const 0)"), component("")])
-async def test_guest_runs_from_a_mapped_artifact(cache: Path, module: bytes) -> None:
+@pytest.mark.parametrize("module", [SENT, SENT + MARK, component("")])
+async def test_guest_runs_from_a_large_artifact(cache: Path, module: bytes) -> None:
     endings = []
     for _ in range(2):
         async with WasmSandbox(cache, KEY) as sandbox:

@@ -12,7 +12,7 @@ import pytest
 
 from caxton_host.core.limits import Limits
 from caxton_host.errors import ModuleRefused, SandboxError
-from caxton_host.sandbox import WasmSandbox, pool
+from caxton_host.sandbox import WasmSandbox, gate, pool
 from caxton_host.sandbox.binary import ModuleInfo
 from caxton_host.sandbox.gate import inspect
 
@@ -65,7 +65,7 @@ async def test_large_module_is_parsed_once_and_checked_each_time(
         return inspect(module)
 
     monkeypatch.setattr(pool, "_LARGE", 1)
-    monkeypatch.setattr(pool.gate, "inspect", parse)
+    monkeypatch.setattr(gate, "inspect", parse)
     for _ in range(2):
         async with WasmSandbox(tmp_path, KEY) as sandbox:
             await sandbox.prepare(NOTHING, Limits(), "run")
@@ -74,7 +74,7 @@ async def test_large_module_is_parsed_once_and_checked_each_time(
     assert len(parsed) == 1
 
     # What this host did not write is not believed.
-    (record,) = tmp_path.glob(f"*.{pool.gate.VERSION}")  # noqa: ASYNC240 -- small
+    (record,) = tmp_path.glob(f"*.{gate.VERSION}")  # noqa: ASYNC240 -- small
     record.write_bytes(record.read_bytes()[:-1])
     async with WasmSandbox(tmp_path, KEY) as sandbox:
         await sandbox.prepare(NOTHING, Limits(), "run")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields as fields_of
+from pathlib import Path, PurePosixPath
 
 from ..core.calls import JSON
 from ..core.grants.grants import Grant
 from ..core.limits import Limits
 from ..core.names import is_server_name
+from ..core.programs import LANGUAGES
 from ..core.tools.schemas import bounded
 from ..errors import BadBytes
 from ..lib.json_schema import check
 from . import fields as f
-from .fields import STRING, mapping, object_, shaped
-from .model import Agent, Config, Expose
+from .fields import STRING, array, mapping, object_, shaped
+from .model import CALLER, Agent, Config, Expose
 from .rules import pattern, rules
+from .servers import env
 from .source import At
 from .tools import SCHEMA_OF_OBJECT, exposed, exposed_name
 
@@ -30,6 +33,8 @@ _SIZES = frozenset(
         "output",
         "log",
         "recorded",
+        "files",
+        "scratch",
     }
 )
 _TIMES = frozenset({"compile_cpu", "compute", "wall"})
@@ -53,7 +58,35 @@ def agent(values: object, at: At) -> Agent:
     """
     found = f.read(values, _AGENT, at)
     allow, deny = found.pop("allow", ()), found.pop("deny", ())
-    return Agent(name=at.name, grant=Grant(allow=allow, deny=deny), **found)
+    read = Agent(name=at.name, grant=Grant(allow=allow, deny=deny), **found)
+    _check_program(read, at)
+    return read
+
+
+def _check_program(agent: Agent, at: At) -> None:
+    """Check that an agent has a module or a program, whose language is known."""
+    here = at.key("program")
+    if agent.program is None:
+        if agent.runtime:
+            raise at.key("runtime").error(
+                "is set without a program", fix='add program = "FILE", or "caller"'
+            )
+        return
+    if agent.module is not None:
+        raise here.error("is set beside a module", fix="keep one of them")
+    if agent.language is None:
+        choices = " or ".join(f'runtime = "{one}"' for one in LANGUAGES)
+        raise here.error("is in no known language", fix=f"add {choices}")
+    if agent.runtime not in {None, agent.language}:
+        raise at.key("runtime").error(
+            f"is {agent.runtime}, and the program is in {agent.language}",
+            fix="leave it out",
+        )
+
+
+@shaped(STRING)
+def _program(value: object, at: At) -> Path | str:
+    return CALLER if value == CALLER else f.path(value, at)
 
 
 @shaped(STRING)
@@ -106,9 +139,29 @@ _EXPOSE: f.Fields = {
     "output_schema": ("output_schema", _object_schema),
 }
 
+
+@shaped(STRING)
+def _file(value: object, at: At) -> tuple[str, Path]:
+    name = f.text(value, at)
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or name.startswith("~"):
+        raise at.error(
+            "is not inside the folder of this file",
+            fix='copy it there, and write it like: files = ["data"]',
+        )
+    return path.as_posix(), at.source.folder / path
+
+
+@shaped(array(STRING))
+def _files(value: object, at: At) -> dict[str, Path]:
+    return dict(f.listed(_file)(value, at))
+
+
 _AGENT: f.Fields = {
     "module": ("module", f.path),
     "wasm": ("module", f.path),
+    "program": ("program", _program),
+    "runtime": ("runtime", f.choice(*LANGUAGES)),
     "entry": ("entry", f.text),
     "description": ("description", f.text),
     "prompt": ("prompt", f.text),
@@ -117,6 +170,9 @@ _AGENT: f.Fields = {
     "allow": ("allow", rules("allow")),
     "deny": ("deny", rules("deny")),
     "expose": ("expose", f.tables(_EXPOSE, Expose)),
+    "args": ("args", f.listed(f.text)),
+    "env": ("env", env),
+    "files": ("files", _files),
 }
 shaped(object_(_AGENT))(agent)
 

@@ -155,6 +155,8 @@ def _webhook(webhook: Webhook, mask: Callable[[str], str]) -> dict[str, JSON]:
 def _agent(agent: Agent) -> dict[str, JSON]:
     return {
         "module": str(agent.module) if agent.module else None,
+        "program": str(agent.program) if agent.program else None,
+        "runtime": agent.runtime,
         "entry": agent.entry,
         "description": agent.description,
         "prompt": agent.prompt,
@@ -162,6 +164,9 @@ def _agent(agent: Agent) -> dict[str, JSON]:
         "names": {name: "/".join(target) for name, target in agent.names.items()},
         "grant": agent.grant.to_payload(),
         "expose": _given(asdict(agent.expose)),
+        "args": [*agent.args],
+        "env": {**agent.env},
+        "files": [*agent.files],
     }
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ..core.calls import JSON
+from ..core.commands import Command
 from ..core.grants.forks import MAX_LINEAGE, Inherited, prefix
 from ..core.grants.grants import Grant
 from ..core.grants.journal import Journal
@@ -27,6 +28,7 @@ from ..core.log.events import (
 )
 from ..core.log.runs import ENDS, GOING_ON, RESTORED, RunRow, RunSummary, summarise
 from ..core.names import run_of, stream_of
+from ..core.programs import Program, digests_of
 from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from ..lib import codec, json_schema
 from ..ports.history import Streams
@@ -214,12 +216,21 @@ class Recording:
             journal.apply(recorded.event, recorded.recorded_at, recorded.seq)
         return journal
 
-    async def guest(self, domain: str, store: Streams) -> Guest:
+    async def guest(
+        self, domain: str, store: Streams, program: Program | None = None
+    ) -> Guest:
         """
         Return what the guest is given again.
 
+        Args:
+            domain: The trust domain.
+
+            store: Where its blobs are.
+
+            program: Executed instead of the recorded one.
+
         Raises:
-            NotFoundError: A definition that it saw was not kept.
+            NotFoundError: A definition or a file that it saw was not kept.
         """
         definitions = {
             digest: await store.blob(digest)
@@ -227,8 +238,15 @@ class Recording:
             if isinstance(entry, dict) and entry.get("visible")
             for digest in [str(entry["definition_sha256"])]
         }
+        command = Command.from_payload(self.started.command)
+        files = {digest: await store.blob(digest) for digest in command.files.values()}
         guest = guest_for(
-            domain, self.started, definitions, self.history[0].recorded_at
+            domain,
+            self.started,
+            definitions,
+            self.history[0].recorded_at,
+            program=program or await self._program(store),
+            files=files,
         )
         if not self.lineage:
             return guest
@@ -238,6 +256,13 @@ class Recording:
             seeds[inherited.calls] = after.seed
         known = {number: bytes.fromhex(seed) for number, seed in seeds.items()}
         return replace(guest, seed=known.pop(0), seeds=known)
+
+    async def _program(self, store: Streams) -> Program | None:
+        named = self.started.program
+        if named is None:
+            return None
+        blobs = {digest: await store.blob(digest) for digest in digests_of(named)}
+        return Program.from_payload(named, blobs)
 
     def until(self, seq: int) -> Recording:
         """
@@ -339,8 +364,14 @@ def schemas_of(guest: Guest) -> dict[str, dict[str, JSON]]:
     return {tool["name"]: tool["input_schema"] or {} for tool in listed}
 
 
-def guest_for(
-    domain: str, started: RunStarted, definitions: Mapping[str, bytes], at: int
+def guest_for(  # noqa: PLR0913 -- by name
+    domain: str,
+    started: RunStarted,
+    definitions: Mapping[str, bytes],
+    at: int,
+    *,
+    program: Program | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> Guest:
     """
     Return what the guest of a run is given: what its log holds, and nothing else.
@@ -353,7 +384,17 @@ def guest_for(
         definitions: Digest to the bytes of every definition that the run may see.
 
         at: When *started* was recorded.
+
+        program: What *started* names.
+
+        files: Digest to the bytes of every file that the run may read.
     """
+    command: dict[str, object] | None = None
+    if started.command is not None:
+        found = Command.from_payload(started.command)
+        kept = files or {}
+        content = {path: kept[digest] for path, digest in found.files.items()}
+        command = {"args": found.args, "env": found.env, "files": content}
     known = {key: codec.decode_trusted(data) for key, data in definitions.items()}
     return Guest(
         domain=domain,
@@ -362,6 +403,8 @@ def guest_for(
         input=codec.encode(started.input),
         context={key: codec.encode(value) for key, value in started.context.items()},
         tools=codec.encode(listing(started.catalogue, known)),
+        program=codec.encode(program.to_guest() if program else None),
+        command=codec.encode(command),
         seed=bytes.fromhex(started.seed),
         now=at,
     )

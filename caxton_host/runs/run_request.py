@@ -11,17 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ..core.calls import JSON, Completed
+from ..core.commands import ABI, Command
 from ..core.grants.call_terms import Terms
 from ..core.grants.forks import Point
 from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import Catalogue, shown
 from ..core.limits import Limits
 from ..core.log.events import Event, RunStarted, settled
+from ..core.programs import Program
 from ..core.text.redact import Redactor
 from ..core.tools.contexts import BUILT_IN, prompted
 from ..errors import BadBytes, UsageError
 from ..lib import codec
 from ..ports.sandbox import Prepared
+from .command_files import check_command
 from .modules import check_input
 
 _log = logging.getLogger("caxton_host")
@@ -37,6 +40,8 @@ class RunRequest:
 
         module: The bytes of the module.
 
+        program: What that executes, if it is a runtime.
+
         names: The agent's own names for tools, to ``(server, tool)``.
 
         actor: Who asks: ``{kind, id, authenticated}``.
@@ -49,11 +54,16 @@ class RunRequest:
 
         trace: The W3C trace context of the caller: ``traceparent`` and, if given,
             ``tracestate``. Other keys are ignored.
+
+        command: What a WASI program is given; its arguments without its name.
+
+        files: The bytes of its files, by their digests.
     """
 
     agent: str
     module: bytes
     actor: dict[str, JSON]
+    program: Program | None = None
     entry: str = "run"
     input: JSON = None
     context: dict[str, JSON] = field(default_factory=dict[str, JSON])
@@ -66,6 +76,8 @@ class RunRequest:
     prompt: str | None = None
     private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
+    command: Command = field(default_factory=Command)
+    files: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +96,8 @@ class ForkRequest:
 
         module: The module that it runs, or ``None`` for that of the parent.
 
+        program: The same of its program.
+
         edited: Replaces the answer of the call of that event.
 
         private: Variables for servers only, never for the agent or the log.
@@ -94,6 +108,7 @@ class ForkRequest:
     actor: dict[str, JSON]
     grant: Grant
     module: bytes | None = None
+    program: Program | None = None
     edited: Completed | None = None
     private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
 
@@ -156,8 +171,10 @@ def check_request(request: RunRequest, redact: Redactor) -> None:
 
     Raises:
         UsageError: The input cannot be recorded, is too large, or does not match the
-            ``input_schema`` of the agent.
+            ``input_schema`` of the agent; or what a WASI program is given cannot be.
     """
+    if request.program is not None:
+        _check_secrets(request.program, redact)
     value = redact.value(request.input)
     try:
         size = len(codec.encode(value))
@@ -169,6 +186,17 @@ def check_request(request: RunRequest, redact: Redactor) -> None:
             fix="pass less, or raise limits.input of the agent",
         )
     check_input(request.module, value)
+    check_command(request.module, request.command, request.files, redact)
+
+
+def _check_secrets(program: Program, redact: Redactor) -> None:
+    for part in program.blobs.values():
+        text = part.decode()
+        if redact.text(text) != text:
+            raise UsageError(
+                f"the program {program.name} holds a secret of the configuration",
+                fix="leave it out: servers get their secrets from the configuration",
+            )
 
 
 def started_as(
@@ -186,6 +214,10 @@ def started_as(
 
         redact: Removes secrets from input and context.
     """
+    command = None
+    if setting.prepared.abi == ABI:
+        args = (request.agent, *request.command.args)
+        command = replace(request.command, args=args).to_payload()
     return RunStarted(
         agent=request.agent,
         actor=request.actor,
@@ -204,6 +236,8 @@ def started_as(
         engine=setting.prepared.engine,
         resources=setting.resources,
         unlisted=setting.unlisted,
+        program=request.program.to_payload() if request.program else None,
+        command=redact.value(command),
     )
 
 
@@ -222,6 +256,9 @@ def forked_as(
 
         point: Where the parent is forked.
     """
+    program = None if request.module else before.program
+    if request.program is not None:
+        program = request.program.to_payload()
     started = replace(
         before,
         actor=request.actor,
@@ -234,6 +271,7 @@ def forked_as(
         host=setting.host,
         engine=setting.prepared.engine,
         parent=None,
+        program=program,
         forked_from={
             "run": request.run_id,
             "seq": point.last.seq,

@@ -206,7 +206,7 @@ class ComponentCode:
 def load(
     built: wasmtime.Engine, linker: Linker, most: int, artifact: bytes | str
 ) -> ComponentCode:
-    """Return a component that is ready to run; see `abi.load`."""
+    """Return a component that is ready to run; see `abi.deserialize`."""
     if isinstance(artifact, str):
         loaded = Component.deserialize_file(built, artifact)
     else:

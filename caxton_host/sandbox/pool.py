@@ -263,6 +263,7 @@ class WasmSandbox:
     async def _prepare(
         self, module: bytes, digest: str, limits: Limits, entry: str
     ) -> Prepared:
+        limits = limits.of(module)
         component, interpreter = is_component(module), is_interpreter(module)
         settings = settings_for(limits, component=component, interpreter=interpreter)
         (info, memory), found = await asyncio.gather(
@@ -282,14 +283,23 @@ class WasmSandbox:
             artifact=artifact,
             memory=memory,
             memories=memories,
+<<<<<<< HEAD
             reserved=memories * settings.memory + beside,
             space=memories * memory + beside,
+=======
+            space=reserved
+            + settings.stack
+            + _GUEST_SPACE
+            + component * _TEXT_SPACE
+            + 2 * (limits.files or 0)
+            + 2 * (limits.scratch or 0),
+>>>>>>> main
             images=settings.images,
             interpreter=interpreter,
         )
         return Prepared(
             sha256=info.sha256,
-            abi=f"{info.kind}/1",
+            abi=info.abi,
             engine=settings.fingerprint,
             key=key,
         )

@@ -30,7 +30,7 @@ import wasmtime
 
 from ..lib import codec
 from ..ports.sandbox import Answer
-from . import abi, component, confine, wire
+from . import component, confine, wasi, wire
 from .engine import build_engine
 from .session import Code, Ended, execute
 from .settings import EngineSettings
@@ -254,13 +254,13 @@ class Engine:
         settings: What it is built from.
 
     Attributes:
-        load: Returns the code in an artifact; see `abi.load`.
+        load: Returns the code in an artifact; see `abi.deserialize`.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
         self.built = build_engine(settings)
-        kind = component if settings.component else abi
+        kind = component if settings.component else wasi
         most = wire.MAX_REASON if settings.interpreter else wire.MAX_MESSAGE
         self.load: Callable[[bytes | str], Code] = partial(
             kind.load, self.built, kind.link(self.built), most
@@ -452,7 +452,7 @@ class Worker:
             self.ended(run, End(kind="no_room", message="no room for its thread"))
 
     def load(self, key: str, settings: str, artifact: bytes | str) -> None:
-        """Make the code in an artifact ready; see `abi.load`."""
+        """Make the code in an artifact ready; see `abi.deserialize`."""
         engine = self._engines.get(settings)
         if engine is None:
             engine = Engine(EngineSettings.from_json(settings))

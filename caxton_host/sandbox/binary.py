@@ -254,7 +254,13 @@ class ModuleInfo:
     functions: int
     custom_sections: tuple[str, ...]
 
-<<<<<<< HEAD
+    @property
+    def abi(self) -> str:
+        """The name of its ABI in logs."""
+        if any(wanted.module == MODULE for wanted in self.imports):
+            return ABI
+        return f"{self.kind}/1"
+
     def to_json(self) -> bytes:
         """Return it as JSON, for `from_json`."""
         return json.dumps(asdict(self)).encode()
@@ -269,14 +275,6 @@ class ModuleInfo:
 
 
 _PARTS = {"imports": Import, "exports": Export, "memories": Bounds, "tables": Bounds}
-=======
-    @property
-    def abi(self) -> str:
-        """The name of its ABI in logs."""
-        if any(wanted.module == MODULE for wanted in self.imports):
-            return ABI
-        return f"{self.kind}/1"
->>>>>>> main
 
 
 def parse_module(module: bytes) -> ModuleInfo:

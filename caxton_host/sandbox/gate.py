@@ -10,12 +10,9 @@ and gives good messages; the confinement of that child makes compiling harmless.
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 from collections.abc import Callable
 
-=======
 from ..core.commands import ABI, MODULE
->>>>>>> main
 from ..core.limits import COMPONENT, Limits, is_component
 from ..core.names import clean_name, nearest
 from ..errors import ModuleRefused

@@ -276,24 +276,16 @@ class WasmSandbox:
         memories = max(1, len(info.memories))
         beside = memories * 2 * settings.guard + settings.stack + _GUEST_SPACE
         beside += component * _TEXT_SPACE
+        beside += 2 * (limits.files or 0) + 2 * (limits.scratch or 0)
         # One artifact may serve several limits.
-        key = f"{artifact.key}/{memory}"
+        key = f"{artifact.key}/{memory}/{beside}"
         self._code[key] = _Code(
             settings=settings.to_json(),
             artifact=artifact,
             memory=memory,
             memories=memories,
-<<<<<<< HEAD
             reserved=memories * settings.memory + beside,
             space=memories * memory + beside,
-=======
-            space=reserved
-            + settings.stack
-            + _GUEST_SPACE
-            + component * _TEXT_SPACE
-            + 2 * (limits.files or 0)
-            + 2 * (limits.scratch or 0),
->>>>>>> main
             images=settings.images,
             interpreter=interpreter,
         )
@@ -309,7 +301,7 @@ class WasmSandbox:
     ) -> tuple[ModuleInfo, int]:
         """Check a module; return what it declares, and the bound of each memory."""
         info = gate.check(module, limits, entry, partial(self._look, digest))
-        most = limits.of(module).memory or 0
+        most = limits.memory or 0
         memory = share([one.maximum for one in info.memories], most)
         if any(one.minimum * PAGE > memory for one in info.memories):
             raise ModuleRefused(

@@ -19,7 +19,6 @@ from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
@@ -48,6 +47,8 @@ _TEXT_SPACE = 12 * _MIB
 _SMALL = 64 * 1024
 #: Bytes of a module of which it is kept what it declares.
 _LARGE = 1024 * 1024
+#: Bytes of that. An agent in Python has 1,400.
+_MOST_TOLD = 64 * 1024
 
 _CLOSED = "the sandbox is closed"
 
@@ -300,7 +301,7 @@ class WasmSandbox:
         self, module: bytes, digest: str, limits: Limits, entry: str
     ) -> tuple[ModuleInfo, int]:
         """Check a module; return what it declares, and the bound of each memory."""
-        info = gate.check(module, limits, entry, partial(self._look, digest))
+        info = self._checked(module, digest, limits, entry)
         most = limits.memory or 0
         memory = share([one.maximum for one in info.memories], most)
         if any(one.minimum * PAGE > memory for one in info.memories):
@@ -310,15 +311,20 @@ class WasmSandbox:
             )
         return info, memory
 
-    def _look(self, digest: str, module: bytes) -> ModuleInfo:
-        """Return what a module declares. Of a large one, that takes long to read."""
+    def _checked(
+        self, module: bytes, digest: str, limits: Limits, entry: str
+    ) -> ModuleInfo:
+        """Check a module. What a large one declares is read once, and kept."""
         if len(module) < _LARGE:
-            return gate.inspect(module)
+            return gate.check(module, limits, entry)
         cache, key = self._compiler.cache, f"{digest}.{gate.VERSION}"
         if kept := cache.read(key):
-            return ModuleInfo.from_json(kept.data)
-        info = gate.inspect(module)
-        cache.write(Artifact(key=key, data=info.to_json()))
+            known = ModuleInfo.from_json(kept.data)
+            return gate.check(module, limits, entry, lambda _: known)
+        info = gate.check(module, limits, entry)
+        told = info.to_json()
+        if len(told) <= _MOST_TOLD:
+            cache.write(Artifact(key=key, data=told))
         return info
 
     async def run(self, prepared: Prepared, guest: Guest, door: Door) -> Ending:

@@ -13,8 +13,7 @@ import pytest
 from caxton_host.core.limits import Limits
 from caxton_host.errors import ModuleRefused, SandboxError
 from caxton_host.sandbox import WasmSandbox, gate, pool
-from caxton_host.sandbox.binary import ModuleInfo
-from caxton_host.sandbox.gate import inspect
+from caxton_host.sandbox.binary import ModuleInfo, parse_module
 
 from .support import (
     CALL,
@@ -62,16 +61,22 @@ async def test_large_module_is_parsed_once_and_checked_each_time(
 
     def parse(module: bytes) -> ModuleInfo:
         parsed.append(module)
-        return inspect(module)
+        return parse_module(module)
 
     monkeypatch.setattr(pool, "_LARGE", 1)
-    monkeypatch.setattr(gate, "inspect", parse)
+    monkeypatch.setattr(gate, "parse_module", parse)
     for _ in range(2):
         async with WasmSandbox(tmp_path, KEY) as sandbox:
             await sandbox.prepare(NOTHING, Limits(), "run")
             with pytest.raises(ModuleRefused, match="memories"):
                 await sandbox.prepare(NOTHING, Limits(memories=0), "run")
     assert len(parsed) == 1
+
+    monkeypatch.setattr(pool, "_MOST_TOLD", 1)
+    async with WasmSandbox(tmp_path / "other", KEY) as sandbox:
+        await sandbox.prepare(NOTHING, Limits(), "run")
+    assert len([*(tmp_path / "other").iterdir()]) == 1
+    parsed.pop()
 
     # What this host did not write is not believed.
     (record,) = tmp_path.glob(f"*.{gate.VERSION}")  # noqa: ASYNC240 -- small

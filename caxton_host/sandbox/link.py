@@ -100,7 +100,7 @@ class _Run:
 
     def logged(self, body: bytes) -> None:
         """Take a log line."""
-        self._count()
+        self._check_turn()
         level, text = wire.read_log(body)
         if self._logged > self.limits.log or len(text) > self.limits.log + 1:
             raise WireError("more log than any guest may write")
@@ -135,9 +135,12 @@ class _Run:
         self._at_door = True
         self._deliver(call)
 
-    def _count(self) -> None:
+    def _check_turn(self) -> None:
         if self._at_door and not self.stopping:
             raise WireError("a host call during a call")
+
+    def _count(self) -> None:
+        self._check_turn()
         self._frames += 1
         if self._frames > self.limits.host_calls:
             raise WireError("more host calls than any guest may make")

@@ -229,6 +229,7 @@ class WasmSandbox:
         return self._prepared[wanted]
 
     async def _prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
+        limits = limits.of(module)
         info, memory = await asyncio.to_thread(_admit, module, limits, entry)
         component, interpreter = is_component(module), is_interpreter(module)
         settings = settings_for(limits, component=component, interpreter=interpreter)
@@ -240,13 +241,18 @@ class WasmSandbox:
             artifact=artifact.data,
             memory=memory,
             memories=memories,
-            space=reserved + settings.stack + _GUEST_SPACE + component * _TEXT_SPACE,
+            space=reserved
+            + settings.stack
+            + _GUEST_SPACE
+            + component * _TEXT_SPACE
+            + 2 * (limits.files or 0)
+            + 2 * (limits.scratch or 0),
             images=settings.images,
             interpreter=interpreter,
         )
         return Prepared(
             sha256=info.sha256,
-            abi=f"{info.kind}/1",
+            abi=info.abi,
             engine=settings.fingerprint,
             key=artifact.key,
         )

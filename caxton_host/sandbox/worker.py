@@ -29,7 +29,7 @@ import wasmtime
 
 from ..lib import codec
 from ..ports.sandbox import Answer
-from . import abi, component, confine, wire
+from . import component, confine, wasi, wire
 from .engine import build_engine
 from .session import Code, Ended, execute
 from .settings import EngineSettings
@@ -257,7 +257,7 @@ class Engine:
     def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
         self.built = build_engine(settings)
-        kind = component if settings.component else abi
+        kind = component if settings.component else wasi
         most = wire.MAX_REASON if settings.interpreter else wire.MAX_MESSAGE
         self.load: Callable[[bytes], Code] = partial(
             kind.load, self.built, kind.link(self.built), most

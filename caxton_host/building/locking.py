@@ -28,11 +28,11 @@ from .resolve import Resolver, Target
 from .wheels import Modules, modules_of
 
 _MIB = 1024 * 1024
-#: Compiling takes about 10,000 instructions a byte.
+#: Compiling takes about 10,000 instructions a byte. The memory is that of runs: another
+#: one would need other machine code.
 _LIMITS = Limits(
     fuel=1_000_000_000_000,
     compute=300.0,
-    memory=1024 * _MIB,
     output=MOST_PACKAGES + _MIB,
     module=LARGEST_RUNTIME,
 )

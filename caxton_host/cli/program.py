@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,7 +70,7 @@ def lock(host: HostApi, program: Path, as_json: bool) -> None:
 
     metadata_in(program)  # Before a runtime is built.
     runtime = installed(host, "python", quiet=as_json)
-    with patience("preparing the python runtime") as doing:
+    with patience(f"locking {program}") as doing:
         made = wait(_lock(host, program, runtime.read_bytes(), doing))
     if as_json:
         show(_document(made))
@@ -92,7 +93,10 @@ async def _lock(host: HostApi, program: Path, runtime: bytes, doing: Doing) -> L
     def begins(step: str) -> None:
         doing.text = step
 
-    async with open_sandbox(host.paths(), Places()) as sandbox:
+    compiling = partial(
+        doing.part, "compiling the python runtime, once on this machine"
+    )
+    async with open_sandbox(host.paths(), Places(), compiling=compiling) as sandbox:
         compiler = await Compiler.of(sandbox, runtime)
         return await lock_program(program, compiler, begins)
 

@@ -92,8 +92,8 @@ def read_program(path: Path, language: Language) -> Program:
     Return the program in a file, with its locked packages.
 
     Raises:
-        UsageError: It cannot be read, `program_of` refuses it, or its lock does not
-            fit.
+        UsageError: It cannot be read, `program_of` refuses it, or its packages are not
+            locked.
     """
     try:
         with path.open("rb") as file:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.building import python_sources
+from caxton_host.building import build_agent, python_sources
 from caxton_host.building.python_sources import check
 from caxton_host.errors import UsageError
 
@@ -42,6 +42,12 @@ def test_a_syntax_error_has_its_line_and_a_caret(tmp_path: Path) -> None:
     )
     write(tmp_path, agent="x = 1\0", pack__part="")
     assert "agent.py" in refused(tmp_path)
+
+
+def test_a_build_checks_the_sources_first(tmp_path: Path) -> None:
+    write(tmp_path, agent="import numpy")
+    with pytest.raises(UsageError, match=r"agent\.py:1: no module 'numpy'"):
+        build_agent(tmp_path)
 
 
 def test_an_import_that_no_agent_has_is_shown(tmp_path: Path) -> None:

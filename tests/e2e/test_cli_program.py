@@ -33,10 +33,7 @@ def author(runtimes: Shell) -> Shell:
     }
     make_wheel(index, "greeting", files, "words")
     make_wheel(index, "words", {"words.py": "WORDS = 'hello', 'you'\n"}, version="2.5")
-    make_wheel(index, "native", {}, tag="cp314-cp314-manylinux_2_17_x86_64")
-    runtimes.set(
-        PIP_NO_INDEX="1", PIP_FIND_LINKS=str(index), PIP_CONFIG_FILE="/dev/null"
-    )
+    runtimes.set(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(index))
     runtimes.write("report.py", REPORT)
     return runtimes
 
@@ -70,7 +67,6 @@ def test_a_program_runs_with_what_was_locked(author: Shell) -> None:
 
 def test_what_cannot_be_locked_is_named(author: Shell) -> None:
     for name, text, error in (
-        ("c.py", REPORT.replace("greeting", "native", 1), "native 1.0 has parts in C"),
         ("plain.py", "print(1)", "plain.py names no dependencies"),
         ("odd.py", REPORT.replace("greeting", "-r x", 1), "dependencies[0], '-r x'"),
     ):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import runpy
+from pathlib import Path
 from typing import Any
 
 import caxton_agent as ca
@@ -10,6 +12,7 @@ import pytest
 from caxton_agent.testing import FakeHost
 
 from caxton_host.building import find_shared
+from caxton_host.config import load
 from caxton_host.core.calls import Completed
 from tests.programs import Programs, text
 
@@ -99,6 +102,20 @@ def test_the_coder_is_a_program_that_the_runtime_executes(
         catalogue=OFFERED,
     )
     assert ran.output == {"answer": "The mean temperature is 17.0 °C.", "programs": 3}
+
+
+def test_the_files_of_the_readme_are_configurations(tmp_path: Path) -> None:
+    page = find_shared("agents/coder/README.md").read_text()
+    sandbox, host = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "sandbox.toml").write_text(sandbox)
+    (tmp_path / "caxton.toml").write_text(host)
+    offered = load(tmp_path / "sandbox.toml", environ={}, cwd=tmp_path).agents[
+        "sandbox"
+    ]
+    assert (offered.program, offered.expose.name) == ("caller", "run_code")
+    coder = load(tmp_path / "caxton.toml", environ={}, cwd=tmp_path).agents["coder"]
+    assert coder.program == tmp_path / "coder" / "agent.py"
+    assert coder.names == {"chat": ("model", "complete")}
 
 
 def test_the_coder_stops_when_no_program_works() -> None:

@@ -24,7 +24,7 @@ ERRORS = {
     "import queue\nqueue.Queue().get()": THREAD,
     "import queue\nqueue.SimpleQueue().get()": THREAD,
     "import threading\nthreading.Thread(target=print).start()": (
-        "RuntimeError: can't start new thread"
+        "RuntimeError: an agent has one thread: call the function directly, .*"
     ),
     "import subprocess\nsubprocess.run(['true'])": "OSError: .*processes.*",
     "import _socket\n_socket.socket()": SOCKETS,
@@ -34,6 +34,9 @@ ERRORS = {
     "open('/etc/passwd')": FILES,
     "import sqlite3\nsqlite3.connect('x.db')": "PermissionError: .*':memory:'.*",
     "import faulthandler\nfaulthandler._sigsegv()": SIGNALS,
+    "import sys\nsys.remote_exec(1, 'w')": "PermissionError: .*",
+    "import posix\nposix.urandom(1)\n1/0": "ZeroDivisionError: .*",
+    "import sys\nprint('x', file=sys.__stdout__)\n1/0": "ZeroDivisionError: .*",
     "import signal\nsignal.raise_signal(9)": SIGNALS,
     "import json\njson.loads('[' * 100_000)": DEEP,
     "x = []\nfor _ in range(100_000): x = [x]\nx == [x]\nrepr(x)": DEEP,

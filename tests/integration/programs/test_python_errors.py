@@ -112,6 +112,14 @@ def test_a_program_may_catch_a_syntax_error(
     assert python_programs(source).output == [1, "x =\n"]
 
 
+def test_a_page_break_in_a_text_is_not_the_end_of_a_line(
+    python_programs: Programs,
+) -> None:
+    error = python_programs("x = '\f \u2028'\r\n1 / 0  # here\r\n").error
+    assert '  File "program.py", line 2' in error
+    assert "    1 / 0  # here\n" in error
+
+
 def test_a_traceback_has_the_lines_of_the_program_alone(
     python_programs: Programs,
 ) -> None:

@@ -11,6 +11,9 @@ import pytest
 
 from .others import Programs, install
 from .postgres import Server, running
+from .programs import Programs as RuntimePrograms
+from .programs import build_python
+from .programs import running as running_programs
 from .shared import in_memory, once
 
 #: Files whose tests take longest, 5 to 30 s each. pytest-xdist gives each of two
@@ -100,3 +103,27 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
 def zig_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the cache of the C compiler, which builds may fill at the same time."""
     return once(tmp_path_factory, "zig", lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def python_runtime(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
+    """Return the runtime for programs in Python."""
+    return build_python(tmp_path_factory, zig_cache)
+
+
+@pytest.fixture(scope="session")
+def compiled_runtimes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of compiled runtimes."""
+    return once(tmp_path_factory, "compiled-runtimes", lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def python_programs(
+    python_runtime: Path, compiled_runtimes: Path
+) -> Iterator[RuntimePrograms]:
+    """Return what executes programs in Python."""
+    module = python_runtime.read_bytes()
+    with running_programs(
+        module, compiled_runtimes, "python", "program.py"
+    ) as programs:
+        yield programs

@@ -24,6 +24,8 @@ SOURCES: tuple[str, ...] = ("agent.py",)
 _HERE = Path(__file__).parent
 _TOOLS = ("componentize_py", "ziglang")
 _MAX_FILES = 2_000
+#: The custom section of interpreters: they get a larger stack.
+_INTERPRETER = b"\x00\x13\x12caxton:interpreter"
 _SKIPPED = {"__pycache__", "node_modules"}
 _SHIM_FLAGS = ("-shared", "-fPIC", "-O2", "-nostdlib", "-lc")
 
@@ -34,22 +36,70 @@ import sys
 sys.modules["_datetime"] = sys.modules["_zoneinfo"] = None
 from caxton_agent import _still
 _still.install()
+"""
+_AGENT = (
+    _ENTRY
+    + """\
 from caxton_agent._component import load
 WitWorld = load({name!r})
 """
+)
+_RUNTIME = (
+    _ENTRY
+    + """\
+from caxton_runtime import main
+from caxton_agent._component import world
+WitWorld = world(main.start, main.FINDER)
+"""
+)
 
 
 def compile(source: Path, module: Path, scratch: Path) -> None:
     """Compile *source* to *module*, with the Python files in its folder."""
+    _componentize(
+        source.parent,
+        _AGENT.format(name=source.stem),
+        module,
+        scratch,
+        failed=f"{source.name} cannot be built",
+        fix=f"change {source.name}; what it imports has to be in its folder, in Python",
+    )
+
+
+def build_python_runtime(target: Path, scratch: Path) -> None:
+    """
+    Build the runtime that executes programs in Python.
+
+    Args:
+        target: An absolute path, where no file exists.
+
+        scratch: As for `Language.compile`.
+
+    Raises:
+        UsageError: A tool is missing, or failed.
+    """
+    _componentize(
+        find_shared("agents/runtimes/python"),
+        _RUNTIME,
+        target,
+        scratch,
+        failed="the runtime for Python cannot be built",
+        fix='pip install --force-reinstall "caxton-host[python]"',
+    )
+
+
+def _componentize(  # noqa: PLR0913 -- by name
+    folder: Path, entry: str, module: Path, scratch: Path, *, failed: str, fix: str
+) -> None:
+    """Write the component that *entry* makes of the Python files in *folder*."""
     if any(find_spec(tool) is None for tool in _TOOLS):
         raise UsageError(
             "the builder of Python agents is not installed",
             fix='pip install "caxton-host[python]"',
         )
     author, sdk, none = (scratch / name for name in ("author", "sdk", "none"))
-    _copy(source.parent, author)
+    _copy(folder, author)
     _copy(find_shared("agents/sdk/python"), sdk)
-    entry = _ENTRY.format(name=source.stem)
     (sdk / "caxton_component.py").write_text(entry, "utf-8")
     # Where it looks for packages; otherwise it would use those of the machine.
     (none / "lib" / "site-packages").mkdir(parents=True)
@@ -61,14 +111,16 @@ def compile(source: Path, module: Path, scratch: Path) -> None:
     call(
         [*command, "caxton_component"],
         folder=scratch,
-        failed=f"{source.name} cannot be built",
-        fix=f"change {source.name}; what it imports has to be in its folder, in Python",
+        failed=failed,
+        fix=fix,
         environ={
             "LD_PRELOAD": str(_shim(scratch)),
             "TMPDIR": str(scratch / "tmp"),
             "VIRTUAL_ENV": str(none),
         },
     )
+    with module.open("ab") as file:
+        file.write(_INTERPRETER)
 
 
 def _shim(scratch: Path) -> Path:

@@ -220,7 +220,7 @@ def _agents(config: Config | None) -> Iterable[Agent]:
 def _odd(agent: Agent) -> list[str]:
     """Return warnings about an agent: no module, or input of any type."""
     from ..core.tools.schemas import untyped
-    from ..runs.modules import read_manifest, read_module
+    from ..runs.modules import read_manifest, read_module, read_program
 
     where = f"agents.{agent.name}"
     schema: JSON = {**(agent.expose.input_schema or {})} or None
@@ -231,8 +231,13 @@ def _odd(agent: Agent) -> list[str]:
             return [f"{where}.module: {exc}"]
         schema = manifest.input_schema if manifest else None
     odd = without_type(untyped(schema))
-    if agent.module is None:
+    if agent.module is None and agent.program is None:
         odd.append('names no module, so it cannot run; add module = "FILE.wasm"')
+    if isinstance(agent.program, Path) and agent.language:
+        try:
+            read_program(agent.program, agent.language)
+        except UsageError as exc:
+            odd.append(f"program: {exc}")
     return [f"{where}: {problem}" for problem in odd]
 
 

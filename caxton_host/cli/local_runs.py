@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Seque
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..app.tool_setup import server_names
 from ..core.calls import JSON, Completed
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from ..runs.recording import Recording
     from ..runs.run_request import RunRequest
 
+
+Compiling: TypeAlias = Callable[[], contextlib.AbstractContextManager[None]]
 
 #: How many runs go on at a time.
 _AT_ONCE = 16
@@ -109,9 +111,7 @@ class LocalRuns:
         needed = {server for server, _ in request.names.values()}
         needed.update(request.grant.servers(self.config.servers))
         with contextlib.ExitStack() as shown:
-            doing = shown.enter_context(patience(f"running {request.agent}"))
-            first = f"compiling {request.agent}: only its first run here has to"
-            compiling = partial(doing.part, first)
+            compiling = self._compiling(request.agent, shown)
             async with self._running(start=needed, compiling=compiling) as up:
                 run_id = await up.host.start(
                     request, on_started=self._started(request.agent)
@@ -119,6 +119,13 @@ class LocalRuns:
                 shown.close()
                 recording = await Recording.load(run_id, up.store.reader)
                 return await self._see_out(up, recording)
+
+    def _compiling(self, what: str, shown: contextlib.ExitStack) -> Compiling:
+        """Show progress until *shown* is closed; return how a compile is shown."""
+        if self.options.quiet:
+            return contextlib.nullcontext
+        doing = shown.enter_context(patience(f"running {what}"))
+        return partial(doing.part, f"compiling {what}, once on this machine")
 
     def _started(self, what: str) -> Callable[[str], None]:
         """Return the callback for the id of a run that starts."""
@@ -135,9 +142,7 @@ class LocalRuns:
         self,
         *,
         start: Collection[str] = (),
-        compiling: Callable[
-            [], contextlib.AbstractContextManager[None]
-        ] = contextlib.nullcontext,
+        compiling: Compiling = contextlib.nullcontext,
     ) -> AsyncGenerator[Running]:
         from ..app.bootstrap import running
 

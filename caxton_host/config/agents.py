@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields as fields_of
+from pathlib import Path
 
 from ..core.calls import JSON
 from ..core.grants.grants import Grant
 from ..core.limits import Limits
 from ..core.names import is_server_name
+from ..core.programs import LANGUAGES
 from ..core.tools.schemas import bounded
 from ..errors import BadBytes
 from ..lib.json_schema import check
 from . import fields as f
 from .fields import STRING, mapping, object_, shaped
-from .model import Agent, Config, Expose
+from .model import CALLER, Agent, Config, Expose
 from .rules import pattern, rules
 from .source import At
 from .tools import SCHEMA_OF_OBJECT, exposed, exposed_name
@@ -53,7 +55,35 @@ def agent(values: object, at: At) -> Agent:
     """
     found = f.read(values, _AGENT, at)
     allow, deny = found.pop("allow", ()), found.pop("deny", ())
-    return Agent(name=at.name, grant=Grant(allow=allow, deny=deny), **found)
+    read = Agent(name=at.name, grant=Grant(allow=allow, deny=deny), **found)
+    _check_program(read, at)
+    return read
+
+
+def _check_program(agent: Agent, at: At) -> None:
+    """Check that an agent has a module or a program, whose language is known."""
+    here = at.key("program")
+    if agent.program is None:
+        if agent.runtime:
+            raise at.key("runtime").error(
+                "is set without a program", fix='add program = "FILE", or "caller"'
+            )
+        return
+    if agent.module is not None:
+        raise here.error("is set beside a module", fix="keep one of them")
+    if agent.language is None:
+        choices = " or ".join(f'runtime = "{one}"' for one in LANGUAGES)
+        raise here.error("is in no known language", fix=f"add {choices}")
+    if agent.runtime not in {None, agent.language}:
+        raise at.key("runtime").error(
+            f"is {agent.runtime}, and the program is in {agent.language}",
+            fix="leave it out",
+        )
+
+
+@shaped(STRING)
+def _program(value: object, at: At) -> Path | str:
+    return CALLER if value == CALLER else f.path(value, at)
 
 
 @shaped(STRING)
@@ -109,6 +139,8 @@ _EXPOSE: f.Fields = {
 _AGENT: f.Fields = {
     "module": ("module", f.path),
     "wasm": ("module", f.path),
+    "program": ("program", _program),
+    "runtime": ("runtime", f.choice(*LANGUAGES)),
     "entry": ("entry", f.text),
     "description": ("description", f.text),
     "prompt": ("prompt", f.text),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from ..core.calls import JSON
 from ..core.grants.grants import Grant
 from ..core.limits import Limits, Places
 from ..core.names import nearest
+from ..core.programs import Language, language_of
 from ..core.tools.contexts import RESERVED
 from ..core.tools.servers import ServerConfig, ToolOptions
 from ..core.tools.webhooks import SERVER, Webhook
@@ -56,6 +57,10 @@ class Expose:
     output_schema: Mapping[str, JSON] | None = None
 
 
+#: The value of `Agent.program` if each call passes one.
+CALLER: Final = "caller"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
     """
@@ -63,6 +68,10 @@ class Agent:
 
     Attributes:
         module: The file of its module, or ``None`` if it is named when it is run.
+
+        program: The file of its program, or ``"caller"``: who calls it passes one.
+
+        runtime: The language of the program, if its suffix does not say.
 
         entry: The function to call.
 
@@ -75,6 +84,8 @@ class Agent:
 
     name: str
     module: Path | None = None
+    program: Path | Literal["caller"] | None = None
+    runtime: Language | None = None
     entry: str = "run"
     description: str = ""
     prompt: str | None = None
@@ -84,6 +95,13 @@ class Agent:
         default_factory=dict[str, tuple[str, str]]
     )
     expose: Expose = field(default_factory=Expose)
+
+    @property
+    def language(self) -> Language | None:
+        """The language of its program; ``None`` if it has none."""
+        if isinstance(self.program, Path):
+            return language_of(self.program.name) or self.runtime
+        return self.runtime
 
     @property
     def tool(self) -> str | None:

@@ -155,6 +155,8 @@ def _webhook(webhook: Webhook, mask: Callable[[str], str]) -> dict[str, JSON]:
 def _agent(agent: Agent) -> dict[str, JSON]:
     return {
         "module": str(agent.module) if agent.module else None,
+        "program": str(agent.program) if agent.program else None,
+        "runtime": agent.runtime,
         "entry": agent.entry,
         "description": agent.description,
         "prompt": agent.prompt,

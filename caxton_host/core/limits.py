@@ -7,10 +7,12 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from .calls import JSON
+from .sections import is_interpreter
 
 _MIB = 1024 * 1024
 CORE_MEMORY = 64 * _MIB
-COMPONENT_MEMORY = 256 * _MIB
+#: Of a component, and of a module that interprets a program.
+LARGE_MEMORY = 256 * _MIB
 
 #: The first bytes of a component. A core module differs from the fifth on.
 COMPONENT = b"\0asm\x0d\0\1\0"
@@ -89,14 +91,15 @@ class Limits:
     log: int = 64 * 1024
     recorded: int = 256 * _MIB
 
-    def memory_of(self, *, component: bool) -> int:
-        """Return the limit on memory for that kind of module."""
-        default = COMPONENT_MEMORY if component else CORE_MEMORY
+    def memory_of(self, *, large: bool) -> int:
+        """Return the limit on memory; *large*: for a component or an interpreter."""
+        default = LARGE_MEMORY if large else CORE_MEMORY
         return default if self.memory is None else self.memory
 
     def of(self, module: bytes) -> Limits:
         """Return these limits with the defaults of that kind of module filled in."""
-        return replace(self, memory=self.memory_of(component=is_component(module)))
+        large = is_component(module) or is_interpreter(module)
+        return replace(self, memory=self.memory_of(large=large))
 
     def to_payload(self) -> dict[str, JSON]:
         """Return the limits as ``RunStarted.limits`` holds them."""

@@ -139,7 +139,8 @@ class Ending:
 
         code: The exit code that it returned.
 
-        limit: Which limit: ``fuel``, ``compute``, ``host_calls``, ``memory``.
+        limit: Which limit: ``fuel``, ``compute``, ``host_calls``, ``memory``,
+            ``output``; ``stack`` of an interpreter.
 
         message: The trap in words, or the guest's own message when it failed.
 

@@ -398,13 +398,18 @@ class Host:
             actor=request.actor,
             execution=start_of(run_id, started, manifest, request.trace),
             prepared=prepared,
-            guest=guest_for(request.agent, started, definitions, 0),
+            guest=guest_for(request.agent, started, definitions, 0, request.program),
             grant=request.grant,
             routes=reaching(catalogue.routes, started.unlisted, offered),
             schemas=catalogue.schemas,
             journal=Journal(),
             events=(started,),
-            blobs={prepared.sha256: request.module, **definitions, **found.blobs},
+            blobs={
+                prepared.sha256: request.module,
+                **(request.program.blobs if request.program else {}),
+                **definitions,
+                **found.blobs,
+            },
         )
 
     async def _resumed(
@@ -472,7 +477,7 @@ class Host:
         setting = self._setting(prepared, offered)
         started, *edited = forked_as(request, setting, before, point)
         fork = parent.forked(run_id, started, point.last.seq)
-        guest = await fork.guest(before.agent, self.store.reader)
+        guest = await fork.guest(before.agent, self.store.reader, request.program)
         return Assignment(
             run_id=run_id,
             agent=before.agent,
@@ -487,7 +492,10 @@ class Host:
             schemas=schemas_of(guest),
             journal=fork.journal(compare_fuel=True),
             events=(started, *edited),
-            blobs={prepared.sha256: module},
+            blobs={
+                prepared.sha256: module,
+                **(request.program.blobs if request.program else {}),
+            },
         )
 
     async def _offered_again(self, tools: ToolClient, started: RunStarted) -> Offered:

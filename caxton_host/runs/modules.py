@@ -1,23 +1,29 @@
-"""Modules: their files, their manifests, and the descriptions of agents."""
+"""Modules and programs: their files, their manifests, and the agents' descriptions."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from ..errors import UsageError
-
-if TYPE_CHECKING:
-    from ..config import Agent
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
+from typing import TypeAlias
 
 from ..config import Agent
+from ..config.model import CALLER
 from ..core.calls import JSON
+from ..core.programs import (
+    CODE_SCHEMA,
+    LARGEST,
+    Language,
+    Program,
+    Runtime,
+    called_with,
+    program_of,
+    runtime_of,
+)
 from ..core.tools.manifest import LIMIT, Manifest, find
 from ..core.tools.schemas import bounded
-from ..errors import BadBytes, ModuleRefused
+from ..errors import BadBytes, ModuleRefused, UsageError
 from ..lib.codec import load_json
 from ..lib.json_schema import check, mismatch
 
@@ -31,7 +37,8 @@ def located(agent: Agent) -> Path:
     """
     if agent.module is None:
         raise UsageError(
-            f"[agents.{agent.name}] names no module", fix='add module = "FILE.wasm"'
+            f"[agents.{agent.name}] names no module and no program",
+            fix='add module = "FILE.wasm", or program = "FILE.py"',
         )
     return agent.module
 
@@ -75,6 +82,24 @@ def _unreadable(path: Path, exc: OSError) -> UsageError:
         f"cannot read the module {shown(path)}: {exc.strerror}",
         fix="name a file that exists; caxton agent build makes one",
     )
+
+
+def read_program(path: Path, language: Language) -> Program:
+    """
+    Return the program in a file.
+
+    Raises:
+        UsageError: It cannot be read, or `program_of` refuses it.
+    """
+    try:
+        with path.open("rb") as file:
+            source = file.read(LARGEST + 1)
+    except OSError as exc:
+        raise UsageError(
+            f"cannot read the program {shown(path)}: {exc.strerror}",
+            fix="name a file that exists",
+        ) from None
+    return program_of(path.name, source, language=language)
 
 
 def shown(path: Path) -> Path:
@@ -203,10 +228,54 @@ class _Kept:
     manifest: Manifest | None
 
 
+#: Returns the file of a runtime, which it may have to make.
+Runtimes: TypeAlias = Callable[[Runtime], Path]
+
+#: Bytes of a runtime, which the host made or an operator imported.
+LARGEST_RUNTIME = 64 * 1024 * 1024
+
+
+def not_installed(runtime: Runtime) -> UsageError:
+    """Return the refusal of a program whose runtime is not there."""
+    return UsageError(
+        f"the {runtime} runtime is not installed",
+        fix=f"caxton runtime install {runtime}",
+    )
+
+
+def no_runtimes(runtime: Runtime) -> Path:
+    """Refuse every runtime. For hosts that run modules only."""
+    raise not_installed(runtime)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """
+    What a run of an agent executes.
+
+    Attributes:
+        module: The agent's, or a runtime.
+
+        program: What that executes, or ``None``.
+
+        input: Of the run.
+    """
+
+    module: bytes = field(repr=False)
+    program: Program | None
+    input: JSON
+
+
 @dataclass(slots=True)
 class Library:
-    """Reads modules, and keeps them until their files change."""
+    """
+    Reads modules and programs, and keeps modules until their files change.
 
+    Attributes:
+        runtimes: Where runtimes are.
+    """
+
+    runtimes: Runtimes = no_runtimes
     _kept: dict[Path, _Kept] = field(default_factory=dict[Path, _Kept], init=False)
 
     def module(self, agent: Agent) -> bytes:
@@ -218,6 +287,52 @@ class Library:
         """
         return self._read(agent).module
 
+    def code(self, agent: Agent, value: JSON) -> Code:
+        """
+        Return what a run of an agent executes.
+
+        Args:
+            agent: Its program is read anew each time.
+
+            value: What the caller passes.
+
+        Raises:
+            UsageError: A file cannot be read, a runtime is not installed, or the
+                caller passes no program to an agent that takes one.
+        """
+        language = agent.language
+        if language is None:
+            return Code(module=self.module(agent), program=None, input=value)
+        if isinstance(agent.program, Path):
+            program = read_program(agent.program, language)
+        else:
+            program, value = called_with(value, language)
+        return Code(module=self.runtime(program), program=program, input=value)
+
+    def check(self, agent: Agent) -> None:
+        """
+        Check that the files of an agent can be read.
+
+        Raises:
+            UsageError: One cannot. The message names files of this host.
+        """
+        if agent.language is None:
+            self.module(agent)
+            return
+        if isinstance(agent.program, Path):
+            read_program(agent.program, agent.language)
+        self.runtimes(runtime_of(agent.language))
+
+    def runtime(self, program: Program) -> bytes:
+        """
+        Return the module that executes a program.
+
+        Raises:
+            UsageError: It is not installed, or cannot be read.
+        """
+        path = self.runtimes(program.runtime)
+        return self._load(path, LARGEST_RUNTIME).module
+
     def card(self, agent: Agent) -> AgentDescription:
         """
         Return the description of an agent. The configuration overrides the manifest.
@@ -225,23 +340,30 @@ class Library:
         Raises:
             UsageError: Its module or its manifest cannot be read.
         """
-        manifest, expose = self._read(agent).manifest, agent.expose
+        expose = agent.expose
+        if agent.language is not None:
+            self.check(agent)
+            manifest, takes = None, CODE_SCHEMA if agent.program == CALLER else None
+        else:
+            manifest, takes = self._read(agent).manifest, None
         own = manifest or Manifest(name=agent.name)
         return AgentDescription(
             name=agent.name,
             tool=agent.tool,
             description=agent.description or own.description,
             version=own.version,
-            input_schema=expose.input_schema or _schema(own.input_schema),
+            input_schema=expose.input_schema or takes or _schema(own.input_schema),
             output_schema=expose.output_schema or _schema(own.output_schema),
         )
 
     def _read(self, agent: Agent) -> _Kept:
-        path = located(agent)
+        return self._load(located(agent), agent.limits.module)
+
+    def _load(self, path: Path, limit: int) -> _Kept:
         found = stamp(path)
         kept = self._kept.get(path)
         if kept is None or kept.stamp != found:
-            module = read_module(path, agent.limits.module)
+            module = read_module(path, limit)
             kept = self._kept[path] = _Kept(found, module, read_manifest(module))
         return kept
 

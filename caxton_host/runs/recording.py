@@ -27,6 +27,7 @@ from ..core.log.events import (
 )
 from ..core.log.runs import ENDS, GOING_ON, RESTORED, RunRow, RunSummary, summarise
 from ..core.names import run_of, stream_of
+from ..core.programs import Program, digests_of
 from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from ..lib import codec, json_schema
 from ..ports.history import Streams
@@ -214,9 +215,18 @@ class Recording:
             journal.apply(recorded.event, recorded.recorded_at, recorded.seq)
         return journal
 
-    async def guest(self, domain: str, store: Streams) -> Guest:
+    async def guest(
+        self, domain: str, store: Streams, program: Program | None = None
+    ) -> Guest:
         """
         Return what the guest is given again.
+
+        Args:
+            domain: The trust domain.
+
+            store: Where its blobs are.
+
+            program: Executed instead of the recorded one.
 
         Raises:
             NotFoundError: A definition that it saw was not kept.
@@ -228,7 +238,11 @@ class Recording:
             for digest in [str(entry["definition_sha256"])]
         }
         guest = guest_for(
-            domain, self.started, definitions, self.history[0].recorded_at
+            domain,
+            self.started,
+            definitions,
+            self.history[0].recorded_at,
+            program or await self._program(store),
         )
         if not self.lineage:
             return guest
@@ -238,6 +252,13 @@ class Recording:
             seeds[inherited.calls] = after.seed
         known = {number: bytes.fromhex(seed) for number, seed in seeds.items()}
         return replace(guest, seed=known.pop(0), seeds=known)
+
+    async def _program(self, store: Streams) -> Program | None:
+        named = self.started.program
+        if named is None:
+            return None
+        blobs = {digest: await store.blob(digest) for digest in digests_of(named)}
+        return Program.from_payload(named, blobs)
 
     def until(self, seq: int) -> Recording:
         """
@@ -340,7 +361,11 @@ def schemas_of(guest: Guest) -> dict[str, dict[str, JSON]]:
 
 
 def guest_for(
-    domain: str, started: RunStarted, definitions: Mapping[str, bytes], at: int
+    domain: str,
+    started: RunStarted,
+    definitions: Mapping[str, bytes],
+    at: int,
+    program: Program | None = None,
 ) -> Guest:
     """
     Return what the guest of a run is given: what its log holds, and nothing else.
@@ -353,6 +378,8 @@ def guest_for(
         definitions: Digest to the bytes of every definition that the run may see.
 
         at: When *started* was recorded.
+
+        program: What *started* names.
     """
     known = {key: codec.decode_trusted(data) for key, data in definitions.items()}
     return Guest(
@@ -362,6 +389,7 @@ def guest_for(
         input=codec.encode(started.input),
         context={key: codec.encode(value) for key, value in started.context.items()},
         tools=codec.encode(listing(started.catalogue, known)),
+        program=codec.encode(program.to_guest() if program else None),
         seed=bytes.fromhex(started.seed),
         now=at,
     )

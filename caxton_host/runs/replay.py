@@ -25,6 +25,7 @@ from ..core.log.events import (
     ToolRetried,
     to_payload,
 )
+from ..core.programs import Program
 from ..core.text.redact import Redactor
 from ..core.tools.contexts import ServerResource
 from ..errors import (
@@ -54,7 +55,7 @@ Pause: TypeAlias = Callable[[int, int], Awaitable[None]]
 #: How the messages of ends begin that every engine reaches in the same place.
 _COUNTED = ("host_calls", "total_calls", "recorded", "result", "output")
 #: How the messages of ends begin that only the recorded engine reaches there.
-_BY_ENGINE = ("fuel", "memory", "stack overflow")
+_BY_ENGINE = ("fuel", "memory", "stack")
 #: Seconds: no replay ends because of a clock.
 _FOREVER_S = 1e9
 
@@ -70,11 +71,14 @@ class Options:
         against: Execute this module instead. Its fuel and its log lines may differ;
             its calls, its end and its output may not.
 
+        program: The same of the program.
+
         pause: Awaited at each call; it may raise `Halt`.
     """
 
     until: int | None = None
     against: bytes | None = None
+    program: Program | None = None
     pause: Pause | None = None
 
 
@@ -253,14 +257,14 @@ async def replay(
     prepared = await sandbox.prepare(module, limits, started.entry)
     exact = prepared.engine == started.engine
     guest = replace(
-        await recording.guest(f"replay/{started.agent}", store),
+        await recording.guest(f"replay/{started.agent}", store, options.program),
         limits=replace(
             limits,
             compute=_FOREVER_S,
             fuel=limits.fuel if exact else limits.fuel * 2,  # it may charge more
         ),
     )
-    same = against is None
+    same = against is None and options.program is None
     journal = recording.journal(compare_fuel=exact and same, lines=same)
     gateway = Gateway(
         judge=Judge(

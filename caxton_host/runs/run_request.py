@@ -17,6 +17,7 @@ from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import Catalogue, shown
 from ..core.limits import Limits
 from ..core.log.events import Event, RunStarted, settled
+from ..core.programs import Program
 from ..core.text.redact import Redactor
 from ..core.tools.contexts import BUILT_IN, prompted
 from ..errors import BadBytes, UsageError
@@ -37,6 +38,8 @@ class RunRequest:
 
         module: The bytes of the module.
 
+        program: What that executes, if it is a runtime.
+
         names: The agent's own names for tools, to ``(server, tool)``.
 
         actor: Who asks: ``{kind, id, authenticated}``.
@@ -54,6 +57,7 @@ class RunRequest:
     agent: str
     module: bytes
     actor: dict[str, JSON]
+    program: Program | None = None
     entry: str = "run"
     input: JSON = None
     context: dict[str, JSON] = field(default_factory=dict[str, JSON])
@@ -84,6 +88,8 @@ class ForkRequest:
 
         module: The module that it runs, or ``None`` for that of the parent.
 
+        program: The same of its program.
+
         edited: Replaces the answer of the call of that event.
 
         private: Variables for servers only, never for the agent or the log.
@@ -94,6 +100,7 @@ class ForkRequest:
     actor: dict[str, JSON]
     grant: Grant
     module: bytes | None = None
+    program: Program | None = None
     edited: Completed | None = None
     private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
 
@@ -158,6 +165,8 @@ def check_request(request: RunRequest, redact: Redactor) -> None:
         UsageError: The input cannot be recorded, is too large, or does not match the
             ``input_schema`` of the agent.
     """
+    if request.program is not None:
+        _check_secrets(request.program, redact)
     value = redact.value(request.input)
     try:
         size = len(codec.encode(value))
@@ -169,6 +178,16 @@ def check_request(request: RunRequest, redact: Redactor) -> None:
             fix="pass less, or raise limits.input of the agent",
         )
     check_input(request.module, value)
+
+
+def _check_secrets(program: Program, redact: Redactor) -> None:
+    for part in program.blobs.values():
+        text = part.decode()
+        if redact.text(text) != text:
+            raise UsageError(
+                f"the program {program.name} holds a secret of the configuration",
+                fix="leave it out: servers get their secrets from the configuration",
+            )
 
 
 def started_as(
@@ -204,6 +223,7 @@ def started_as(
         engine=setting.prepared.engine,
         resources=setting.resources,
         unlisted=setting.unlisted,
+        program=request.program.to_payload() if request.program else None,
     )
 
 
@@ -222,6 +242,9 @@ def forked_as(
 
         point: Where the parent is forked.
     """
+    program = None if request.module else before.program
+    if request.program is not None:
+        program = request.program.to_payload()
     started = replace(
         before,
         actor=request.actor,
@@ -234,6 +257,7 @@ def forked_as(
         host=setting.host,
         engine=setting.prepared.engine,
         parent=None,
+        program=program,
         forked_from={
             "run": request.run_id,
             "seq": point.last.seq,

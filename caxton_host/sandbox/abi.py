@@ -28,8 +28,8 @@ from ..lib import codec
 from ..ports.sandbox import Answer
 from . import engine, wire
 from .interface import HOST_FUNCTIONS, NAMESPACE
-from .session import Ended, Execution, Host, current, cut
-from .wire import End, Start
+from .session import Ended, Execution, Host, current, cut, said
+from .wire import STACK_OVERFLOW, End, Start
 
 _OK, _BAD_REQUEST = 0, 4
 _TYPES = {"i32": wasmtime.ValType.i32, "i64": wasmtime.ValType.i64}
@@ -50,7 +50,7 @@ class Session(Execution):
     """The host functions of one core module: numbers in, a number out."""
 
     #: Why the guest says that it failed, or empty.
-    reason = ""
+    reason = b""
 
     def __init__(self, start: Start, host: Host) -> None:
         super().__init__(start, host)
@@ -134,8 +134,7 @@ class Session(Execution):
     def fail(self, pointer: int, length: int) -> None:
         """Take the reason of a failure, for when the entry point returns a code."""
         self._check(pointer, length)
-        reason = self._read(pointer, min(length, wire.MAX_MESSAGE))
-        self.reason = reason.decode(errors="replace")
+        self.reason = self._read(pointer, min(length, wire.MAX_REASON))
 
     def now(self) -> int:
         """Return the time of the last recorded event that the guest has seen."""
@@ -230,11 +229,18 @@ def link(built: wasmtime.Engine) -> wasmtime.Linker:
 
 @dataclass(frozen=True, slots=True)
 class ModuleCode:
-    """A core module ready to run: its engine, and itself with its imports resolved."""
+    """
+    A core module ready to run: its engine, and itself with its imports resolved.
+
+    Attributes:
+        most: Bytes of the reason that it may give when it fails.
+    """
 
     engine: wasmtime.Engine
     pre: wasmtime.InstancePre
+    most: int = wire.MAX_MESSAGE
     instances: int = 1
+    session = Session
 
     def run(self, store: wasmtime.Store, session: Execution) -> End:
         """Run a fresh instance to its end."""
@@ -246,21 +252,21 @@ class ModuleCode:
             return session.stop or _trapped(trap)
         except wasmtime.WasmtimeError as exc:
             return session.stop or _unstarted(str(exc))
-        reason = cast("Session", session).reason if code else ""
-        return End(kind="returned", code=code, message=reason)
+        reason = cast("Session", session).reason if code else b""
+        return End(kind="returned", code=code, message=said(reason, self.most))
 
 
 def load(
-    built: wasmtime.Engine, linker: wasmtime.Linker, artifact: bytes
+    built: wasmtime.Engine, linker: wasmtime.Linker, most: int, artifact: bytes
 ) -> ModuleCode:
     """Return the module in *artifact*, native code that this host must have made."""
     module = wasmtime.Module.deserialize(built, artifact)
-    return ModuleCode(built, linker.instantiate_pre(module))
+    return ModuleCode(built, linker.instantiate_pre(module), most)
 
 
 #: Traps of wasmtime, by the names that events have for them.
 _TRAPS = {
-    TrapCode.STACK_OVERFLOW: "stack overflow",
+    TrapCode.STACK_OVERFLOW: STACK_OVERFLOW,
     TrapCode.MEMORY_OUT_OF_BOUNDS: "out of bounds memory access",
     TrapCode.HEAP_MISALIGNED: "misaligned memory access",
     TrapCode.TABLE_OUT_OF_BOUNDS: "out of bounds table access",

@@ -22,8 +22,8 @@ from ..lib import codec
 from . import component_engine as values
 from . import engine, wire
 from .interface import FUNCTIONS, INTERFACE, LEVELS
-from .session import Ended, Execution, current, cut, tail
-from .wire import End
+from .session import Ended, Execution, current, cut, said, tail
+from .wire import STACK_OVERFLOW, End
 
 #: How many instances of core modules one component may have.
 INSTANCES = 128
@@ -178,12 +178,14 @@ def link(built: wasmtime.Engine) -> Linker:
 
 @dataclass(frozen=True, slots=True)
 class ComponentCode:
-    """A component ready to run, and the linker that resolves its imports."""
+    """A component ready to run; see `abi.ModuleCode`."""
 
     engine: wasmtime.Engine
     linker: Linker
     component: Component
+    most: int = wire.MAX_MESSAGE
     instances: int = INSTANCES
+    session = Session
 
     def run(self, store: wasmtime.Store, session: Execution) -> End:
         """Run a fresh instance to its end."""
@@ -192,25 +194,27 @@ class ComponentCode:
             instance = self.linker.instantiate(store, self.component)
             entry = values.entry(store, instance, session.start.entry)
             started = True
-            error = values.call(store, entry, wire.MAX_MESSAGE)
+            error = values.call(store, entry, self.most)
         except wasmtime.WasmtimeError as exc:
             return session.stop or _failed(str(exc), started=started)
         fault = cast("Session", session).fault
         if error is None:
             return End(kind="returned", code=int(bool(fault)), message=fault)
-        return End(kind="returned", code=1, message=error.decode(errors="replace"))
+        return End(kind="returned", code=1, message=said(error, self.most))
 
 
-def load(built: wasmtime.Engine, linker: Linker, artifact: bytes) -> ComponentCode:
+def load(
+    built: wasmtime.Engine, linker: Linker, most: int, artifact: bytes
+) -> ComponentCode:
     """Return the component in *artifact*, native code that this host must have made."""
-    return ComponentCode(built, linker, Component.deserialize(built, artifact))
+    return ComponentCode(built, linker, Component.deserialize(built, artifact), most)
 
 
 _TRAP = "wasm trap: "
 _FUEL = "all fuel consumed by WebAssembly"
 #: Names of traps in wasmtime, to those that events have.
 _TRAPS = {
-    "call stack exhausted": "stack overflow",
+    "call stack exhausted": STACK_OVERFLOW,
     "undefined element: out of bounds table access": "out of bounds table access",
     "uninitialized element": "call of an empty table element",
     "indirect call type mismatch": "indirect call of another type",

@@ -72,7 +72,7 @@ def build_engine(settings: EngineSettings) -> wasmtime.Engine:
     pointer = config.ptr()
     for name, value in settings.switches.items():
         getattr(ffi, f"wasmtime_config_{name}_set")(pointer, value)
-    if settings.component:
+    if settings.images:
         # Nothing runs on this stack, but wasmtime requires it to be the larger one.
         ffi.wasmtime_config_async_stack_size_set(pointer, settings.stack)
     ffi.wasmtime_config_max_wasm_stack_set(pointer, settings.stack)

@@ -90,7 +90,7 @@ def check(module: bytes, limits: Limits, entry: str) -> ModuleInfo:
         _check_entry(info, entry)
     else:
         _check_exports(info, entry)
-    _check_declared(info, limits)
+    _check_declared(info, limits.of(module))
     return info
 
 
@@ -219,18 +219,13 @@ def _check_exports(info: ModuleInfo, entry: str) -> None:
 def _check_declared(info: ModuleInfo, limits: Limits) -> None:
     minimum = sum(memory.minimum for memory in info.memories) * _PAGE
     largest = max((table.minimum for table in info.tables), default=0)
-    component = info.kind == "component"
     for limit, what, number in (
         ("memories", "memories", len(info.memories)),
         ("memory", "bytes of memory", minimum),
         ("tables", "tables", len(info.tables)),
         ("table_elements", "elements in one table", largest),
     ):
-        most: int = (
-            limits.memory_of(component=component)
-            if limit == "memory"
-            else getattr(limits, limit)
-        )
+        most: int = getattr(limits, limit)
         if number > most:
             raise ModuleRefused(
                 f"the module declares {number:,} {what}, at most {most:,}",

@@ -33,7 +33,7 @@ START_TIMEOUT_S = 60.0
 BACKLOG = 256 * 1024 * 1024
 
 _WORKER = "caxton_host.sandbox.worker"
-_CORE, _COMPONENTS = "core", "components"
+_PLAIN, _IMAGES = "plain", "images"
 #: Between two looks whether a killed process has ended.
 _REAP_EVERY_S = 0.005
 _CALLS = frozenset({wire.CALL, wire.CALLS})
@@ -185,7 +185,7 @@ class Link(asyncio.BufferedProtocol):
 
     @classmethod
     async def spawn(
-        cls, address_space: int, compute: int | None = None, *, components: bool = False
+        cls, address_space: int, compute: int | None = None, *, images: bool = False
     ) -> Link:
         """
         Start a worker, and return once it is confined.
@@ -196,7 +196,7 @@ class Link(asyncio.BufferedProtocol):
             compute: How many of its guests may compute at a time; by default as
                 many as there are processors.
 
-            components: Whether its guests are components.
+            images: Whether its guests share their initial memory.
 
         Raises:
             SandboxError: It did not start.
@@ -206,7 +206,7 @@ class Link(asyncio.BufferedProtocol):
             process = confine.spawn(
                 _WORKER,
                 *map(str, (theirs.fileno(), os.getpid(), address_space)),
-                _COMPONENTS if components else _CORE,
+                _IMAGES if images else _PLAIN,
                 str(compute or 0),
                 fds=[theirs.fileno()],
             )

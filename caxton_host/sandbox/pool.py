@@ -24,7 +24,8 @@ from typing import Literal, Self, TypeAlias
 
 import anyio
 
-from ..core.limits import Limits
+from ..core.limits import Limits, is_component
+from ..core.sections import is_interpreter
 from ..errors import ModuleRefused, SandboxError
 from ..ports.sandbox import Door, Ending, Guest, Prepared
 from . import gate
@@ -32,6 +33,7 @@ from .binary import ModuleInfo
 from .compiler import Compiler, Compiling
 from .link import Link, NoRoom
 from .settings import PAGE, settings_for, share
+from .wire import STACK_OVERFLOW
 
 _MIB = 1024 * 1024
 #: Bytes that a worker maps before its first guest, with its compiled modules.
@@ -71,7 +73,9 @@ class _Code:
 
         space: Address space that one guest takes.
 
-        component: Whether it is a component. Workers take those or core modules.
+        images: Whether its worker has to be one that may make memory images.
+
+        interpreter: Whether it declares that it interprets a program.
     """
 
     settings: str
@@ -79,7 +83,8 @@ class _Code:
     memory: int
     memories: int
     space: int
-    component: bool
+    images: bool
+    interpreter: bool
 
 
 class _Worker:
@@ -99,15 +104,15 @@ class _Worker:
     """
 
     def __init__(
-        self, domain: str, space: int, compute: int | None, *, components: bool
+        self, domain: str, space: int, compute: int | None, *, images: bool
     ) -> None:
         self.domain = domain
-        self.components = components
+        self.images = images
         self.left = space
         self.guests = 0
         self.full = self.leaving = False
         self.link = asyncio.create_task(
-            Link.spawn(_WORKER_SPACE + space, compute, components=components)
+            Link.spawn(_WORKER_SPACE + space, compute, images=images)
         )
         self.idle: asyncio.TimerHandle | None = None
 
@@ -225,8 +230,8 @@ class WasmSandbox:
 
     async def _prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
         info, memory = await asyncio.to_thread(_admit, module, limits, entry)
-        component = info.kind == "component"
-        settings = settings_for(limits, component=component)
+        component, interpreter = is_component(module), is_interpreter(module)
+        settings = settings_for(limits, component=component, interpreter=interpreter)
         artifact = await self._compiler.artifact(module, limits, settings, entry)
         memories = max(1, len(info.memories))
         reserved = memories * (settings.memory + 2 * settings.guard)
@@ -236,7 +241,8 @@ class WasmSandbox:
             memory=memory,
             memories=memories,
             space=reserved + settings.stack + _GUEST_SPACE + component * _TEXT_SPACE,
-            component=component,
+            images=settings.images,
+            interpreter=interpreter,
         )
         return Prepared(
             sha256=info.sha256,
@@ -260,10 +266,11 @@ class WasmSandbox:
             link = await asyncio.shield(worker.link)
             link.load(key, code.settings, code.artifact)
             try:
-                return await link.run(key, code.memory, guest, door)
+                ending = await link.run(key, code.memory, guest, door)
             except NoRoom:
                 worker.full = True
                 raise
+        return _aborted(ending) if code.interpreter else ending
 
     @asynccontextmanager
     async def _place(self, domain: str, code: _Code) -> AsyncGenerator[_Worker]:
@@ -325,7 +332,7 @@ class WasmSandbox:
         for worker in self._workers:
             if (
                 worker.domain == domain
-                and worker.components == code.component
+                and worker.images == code.images
                 and worker.usable
                 and worker.guests < self._most_guests
                 and worker.left >= code.space
@@ -341,7 +348,7 @@ class WasmSandbox:
             domain,
             self._most_guests * code.space,
             self._compute,
-            components=code.component,
+            images=code.images,
         )
         self._workers.append(worker)
         self._on_worker("started")
@@ -377,7 +384,7 @@ class WasmSandbox:
 def _admit(module: bytes, limits: Limits, entry: str) -> tuple[ModuleInfo, int]:
     """Check a module; return what it declares, and the bound of each memory."""
     info = gate.check(module, limits, entry)
-    most = limits.memory_of(component=info.kind == "component")
+    most = limits.of(module).memory or 0
     memory = share([one.maximum for one in info.memories], most)
     if any(one.minimum * PAGE > memory for one in info.memories):
         raise ModuleRefused(
@@ -385,3 +392,17 @@ def _admit(module: bytes, limits: Limits, entry: str) -> tuple[ModuleInfo, int]:
             fix="let each memory declare a maximum, or raise limits.memory",
         )
     return info, memory
+
+
+def _aborted(ending: Ending) -> Ending:
+    """
+    Return how an interpreter ended, by what that says of its program.
+
+    Its traps are where it gives up, not bugs that the author of a program can find.
+    """
+    if ending.kind != "trap":
+        return ending
+    if ending.message == STACK_OVERFLOW:
+        return replace(ending, kind="limit", limit="stack", message="it is full")
+    message = f"the interpreter aborted: {ending.message}"
+    return replace(ending, kind="returned", code=1, message=message, output=None)

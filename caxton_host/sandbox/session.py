@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from threading import get_ident
 from typing import NoReturn, Protocol
@@ -159,6 +159,12 @@ def tail(whole: bytes | ctypes.Array[ctypes.c_char]) -> bytes:
     return len(whole).to_bytes(8, "big") + hashlib.sha256(whole).digest()
 
 
+def said(reason: bytes, most: int) -> str:
+    """Return the text of a guest's reason, of at most *most* bytes."""
+    text = reason[:most].decode(errors="replace")
+    return text.encode()[:most].decode(errors="ignore")
+
+
 #: Identifier of a thread to the guest that it runs.
 _executions: dict[int, Execution] = {}
 
@@ -203,6 +209,11 @@ class Code(Protocol):
     @property
     def engine(self) -> wasmtime.Engine:
         """What it was compiled for."""
+        ...
+
+    @property
+    def session(self) -> Callable[[Start, Host], Execution]:
+        """What makes the host functions of one execution."""
         ...
 
     @property

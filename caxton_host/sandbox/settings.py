@@ -18,11 +18,16 @@ from ..core.limits import Limits
 
 #: Bytes of a page of WebAssembly memory.
 PAGE = 64 * 1024
-#: Bytes of the stack of a core module.
-STACK = 512 * 1024
-#: Bytes. An interpreter has frames of its own for each of its program's: with 2 MiB,
-#: a JavaScript program overflowed at 2,000 nested calls.
-COMPONENT_STACK = 8 * 1024 * 1024
+_MIB = 1024 * 1024
+#: Bytes of the stack of a guest: by whether it is a component, and whether it declares
+#: that it interprets a program. An interpreter has frames of its own for each of its
+#: program's: with 8 MiB, a deep recursion in CPython's parser overflows.
+STACKS = {
+    (False, False): 512 * 1024,
+    (True, False): 8 * _MIB,
+    (False, True): 16 * _MIB,
+    (True, True): 32 * _MIB,
+}
 
 #: Setting of `wasmtime_config_<name>_set` to its value.
 SWITCHES: dict[str, int] = {
@@ -50,7 +55,7 @@ SWITCHES: dict[str, int] = {
     "wasm_stack_switching": False,
     "wasm_threads": False,
     "wasm_wide_arithmetic": False,
-    # A copy-on-write image is a file; a confined worker can open none.
+    # A copy-on-write image is a file; see `EngineSettings.images`.
     "memory_init_cow": False,
     "memory_may_move": False,
     "memory_reservation_for_growth": 0,
@@ -67,8 +72,6 @@ COMPONENT_SWITCHES: dict[str, int] = SWITCHES | {
     "wasm_component_model_implements": False,
     "wasm_component_model_map": False,
     "wasm_component_model_more_async_builtins": False,
-    # Interpreters come with 10 MB and more of memory, most of which they only read.
-    "memory_init_cow": True,
 }
 
 
@@ -89,19 +92,32 @@ class EngineSettings:
         machine: The processor family that it compiles for.
 
         component: Whether it takes components only, or core modules only.
+
+        interpreter: Whether its modules declare that they interpret a program.
     """
 
     memory: int
-    stack: int = STACK
+    stack: int = STACKS[False, False]
     guard: int = PAGE
     wasmtime: str
     machine: str
     component: bool = False
+    interpreter: bool = False
+
+    @property
+    def images(self) -> bool:
+        """
+        Whether guests share their initial memory until they write it.
+
+        Interpreters come with 10 MB and more of it, most of which they only read.
+        """
+        return self.component or self.interpreter
 
     @property
     def switches(self) -> dict[str, int]:
         """Return the switches of wasmtime."""
-        return COMPONENT_SWITCHES if self.component else SWITCHES
+        switches = COMPONENT_SWITCHES if self.component else SWITCHES
+        return switches | {"memory_init_cow": self.images}
 
     @property
     def fingerprint(self) -> str:
@@ -116,9 +132,10 @@ class EngineSettings:
 
     def _told(self) -> dict[str, object]:
         told = asdict(self)
-        if not self.component:
-            # Logs name engines from before there were components.
-            del told["component"]
+        # Logs name engines from before there were components and interpreters.
+        for name in ("component", "interpreter"):
+            if not told[name]:
+                del told[name]
         return told
 
     @classmethod
@@ -127,14 +144,18 @@ class EngineSettings:
         return cls(**json.loads(text))
 
 
-def settings_for(limits: Limits, *, component: bool = False) -> EngineSettings:
+def settings_for(
+    limits: Limits, *, component: bool = False, interpreter: bool = False
+) -> EngineSettings:
     """Return the settings under which a module with *limits* is compiled and run."""
     from importlib.metadata import version  # noqa: PLC0415 -- 8 ms, not for workers
 
+    memory = limits.memory_of(large=component or interpreter)
     return EngineSettings(
-        memory=-(-limits.memory_of(component=component) // PAGE) * PAGE,
-        stack=COMPONENT_STACK if component else STACK,
+        memory=-(-memory // PAGE) * PAGE,
+        stack=STACKS[component, interpreter],
         component=component,
+        interpreter=interpreter,
         wasmtime=version("wasmtime"),
         machine=platform.machine(),
     )

@@ -27,6 +27,8 @@ MAX_NAME = 64 * 1024
 MAX_PARAMS = 1024 * 1024
 MAX_LINE = 1024 * 1024
 MAX_MESSAGE = 512
+#: Of an interpreter: a traceback of its program.
+MAX_REASON = 4096
 #: Bytes that a short log line counts towards the limit on logs. The door, which cuts
 #: and records lines, must count none for less.
 LINE_COST = 16
@@ -54,6 +56,10 @@ _CALLS = Struct("<Q")
 _REPLY = Struct("<BqB")
 _END = Struct("<BBiqBH")
 _UNKNOWN = -1
+
+
+#: The trap of a guest whose stack is full.
+STACK_OVERFLOW = "stack overflow"
 
 
 class WireError(Exception):
@@ -185,7 +191,7 @@ def to_host(limits: Limits) -> Mapping[int, int]:
         CALL: _CALL.size + MAX_NAME + params_cap(limits) + _TAIL,
         CALLS: _CALLS.size + codec.BATCH_BYTES + _TAIL,
         LOG: 1 + log_cap(limits),
-        END: _END.size + MAX_MESSAGE + limits.output,
+        END: _END.size + MAX_REASON + limits.output,
     }
 
 
@@ -320,7 +326,8 @@ def read_log(body: bytes) -> tuple[int, bytes]:
 
 def end(run: int, end: End) -> bytes:
     """Return the frame of the end of a guest."""
-    message = end.message.encode(errors="replace")[:MAX_MESSAGE]
+    most = MAX_REASON if end.kind == "returned" else MAX_MESSAGE
+    message = end.message.encode(errors="replace")[:most]
     head = _END.pack(
         ENDS.index(end.kind),
         LIMITS.index(end.limit) if end.limit else 0,
@@ -350,7 +357,7 @@ def read_end(body: bytes, limits: Limits) -> End:
         kind >= len(ENDS)
         or limit >= len(LIMITS)
         or fuel > limits.fuel
-        or length > MAX_MESSAGE
+        or length > MAX_REASON
         or len(output) > limits.output
     ):
         raise WireError("an end beyond its bounds")

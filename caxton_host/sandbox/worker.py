@@ -23,7 +23,7 @@ from collections.abc import Callable
 from functools import partial
 from threading import Lock
 from time import monotonic
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 import wasmtime
 
@@ -32,7 +32,7 @@ from ..ports.sandbox import Answer
 from . import abi, component, confine, wire
 from .engine import build_engine
 from .session import Code, Ended, execute
-from .settings import COMPONENT_STACK, STACK, EngineSettings
+from .settings import EngineSettings
 from .wire import End, Start
 
 #: Exit codes of this process.
@@ -243,21 +243,25 @@ _PYTHON_STACK = 1536 * 1024
 _M_ARENA_MAX = -8
 
 
-_Loader: TypeAlias = Callable[[bytes], Code]
-
-
-def _loader(built: wasmtime.Engine, *, components: bool) -> _Loader:
+class Engine:
     """
-    Return the loader of artifacts, native code that this host must have made.
+    An engine, and the host functions of its guests.
 
     Args:
-        built: What it was compiled for.
+        settings: What it is built from.
 
-        components: Whether it holds components.
+    Attributes:
+        load: Returns the code in an artifact, which this host must have made.
     """
-    if components:
-        return partial(component.load, built, component.link(built))
-    return partial(abi.load, built, abi.link(built))
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self.settings = settings
+        self.built = build_engine(settings)
+        kind = component if settings.component else abi
+        most = wire.MAX_REASON if settings.interpreter else wire.MAX_MESSAGE
+        self.load: Callable[[bytes], Code] = partial(
+            kind.load, self.built, kind.link(self.built), most
+        )
 
 
 class Run(Waiter):
@@ -270,16 +274,27 @@ class Run(Waiter):
         start: What the guest is given.
 
         worker: Where its frames and turns come from.
+
+        code: What it executes.
     """
 
-    __slots__ = ("_answer", "_holds", "_since", "_used", "number", "session", "worker")
+    __slots__ = (
+        "_answer",
+        "_code",
+        "_holds",
+        "_since",
+        "_used",
+        "number",
+        "session",
+        "worker",
+    )
 
-    def __init__(self, number: int, start: Start, worker: Worker) -> None:
+    def __init__(self, number: int, start: Start, worker: Worker, code: Code) -> None:
         super().__init__()
         self.number = number
         self.worker = worker
-        kind = component.Session if worker.components else abi.Session
-        self.session = kind(start, self)
+        self._code = code
+        self.session = code.session(start, self)
         # None after a wait: the guest was stopped.
         self._answer: Answer | None = None
         # Whether it has a turn, which its end must give back.
@@ -287,11 +302,11 @@ class Run(Waiter):
         # When it took the turn, and seconds computed since its last tool call.
         self._since = self._used = 0.0
 
-    def execute(self, code: Code) -> None:
+    def execute(self) -> None:
         """Run the guest, and send its end to the host."""
         try:
             self._take_turn()
-            end = execute(code, self.session)
+            end = execute(self._code, self.session)
         except Ended:
             end = self.session.stop or End(kind="stopped")
         except BaseException as exc:  # noqa: BLE001 -- sent to the host
@@ -370,8 +385,6 @@ class Worker:
 
         compute: How many guests may compute at a time; 0 for as many as there are
             processors.
-
-        components: Whether its guests are components.
     """
 
     def __init__(
@@ -379,17 +392,14 @@ class Worker:
         sock: socket.socket,
         leave: Callable[[int], NoReturn] = os._exit,
         compute: int = 0,
-        *,
-        components: bool = False,
     ) -> None:
         self.channel = Channel(sock, self._handle, leave)
-        self.components = components
         self.turns = Turns(compute or len(os.sched_getaffinity(0)))
         self._runs: dict[int, Run] = {}
         # Set when the last run ends, so that the main thread need not wait for a tick.
         self._idle = threading.Event()
-        self._engines: dict[str, tuple[wasmtime.Engine, _Loader]] = {}
-        self._modules: dict[str, Code] = {}
+        self._engines: dict[str, Engine] = {}
+        self._modules: dict[str, tuple[Engine, Code]] = {}
 
     def serve(self) -> None:
         """Serve until the host is gone."""
@@ -399,8 +409,8 @@ class Worker:
                 self.channel.listen()
                 continue
             self._idle.wait(TICK_S)
-            for engine, _ in list(self._engines.values()):
-                engine.increment_epoch()
+            for engine in list(self._engines.values()):
+                engine.built.increment_epoch()
             self.channel.poll()
 
     def ended(self, run: Run, end: End) -> None:
@@ -424,26 +434,27 @@ class Worker:
             self._load(*wire.read_module(body))
 
     def _start(self, number: int, start: Start) -> None:
-        code = self._modules.get(start.module)
-        if code is None:
+        loaded = self._modules.get(start.module)
+        if loaded is None:
             end = End(kind="no_room", message="the module could not be loaded")
             self.channel.send(wire.end(number, end))
             return
-        run = self._runs[number] = Run(number, start, self)
+        engine, code = loaded
+        run = self._runs[number] = Run(number, start, self, code)
         try:
-            _thread.start_new_thread(run.execute, (code,))
+            # One thread at a time reads frames, so no other one starts between these.
+            threading.stack_size(engine.settings.stack + _PYTHON_STACK)
+            _thread.start_new_thread(run.execute, ())
         except (RuntimeError, MemoryError):
             self.ended(run, End(kind="no_room", message="no room for its thread"))
 
     def _load(self, key: str, settings: str, artifact: bytes) -> None:
         try:
-            if settings not in self._engines:
-                built = build_engine(EngineSettings.from_json(settings))
-                self._engines[settings] = (
-                    built,
-                    _loader(built, components=self.components),
-                )
-            self._modules[key] = self._engines[settings][1](artifact)
+            engine = self._engines.get(settings)
+            if engine is None:
+                engine = Engine(EngineSettings.from_json(settings))
+                self._engines[settings] = engine
+            self._modules[key] = engine, engine.load(artifact)
         except (wasmtime.WasmtimeError, MemoryError):
             # Its start reports that, and the host tries another worker.
             return
@@ -452,17 +463,15 @@ class Worker:
 def main() -> None:
     """Run a worker with the arguments of the command line."""
     descriptor, parent, address_space = map(int, sys.argv[1:4])
-    components, compute = sys.argv[4] == "components", int(sys.argv[5])
+    images, compute = sys.argv[4] == "images", int(sys.argv[5])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     confine.die_with_parent(parent)
     sock = socket.socket(fileno=descriptor)
     # malloc arenas, one a thread, would reserve 64 MiB for each guest.
     ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
-    stack = COMPONENT_STACK if components else STACK
-    threading.stack_size(stack + _PYTHON_STACK)
-    worker = Worker(sock, compute=compute, components=components)
+    worker = Worker(sock, compute=compute)
     gc.freeze()
-    guards = confine.confine(address_space=address_space, images=components)
+    guards = confine.confine(address_space=address_space, images=images)
     worker.channel.send(wire.frame(wire.READY, 0, codec.encode(guards)))
     worker.serve()
 

@@ -238,11 +238,13 @@ class Service:
                 f"the input is not what the agent takes: {wrong}",
                 fix="pass what its input_schema asks for",
             )
+        code = self.library.code(agent, wanted.input)
         return RunRequest(
             agent=agent.name,
-            module=self.library.module(agent),
+            module=code.module,
+            program=code.program,
             entry=agent.entry,
-            input=wanted.input,
+            input=code.input,
             context=context,
             private=private,
             prompt=agent.prompt,

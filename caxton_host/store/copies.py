@@ -31,7 +31,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
 from ..core.calls import JSON
-from ..core.log.events import Recorded, RunStarted, ToolCompleted
+from ..core.log.events import Recorded, RunStarted, blobs_of
 from ..core.log.runs import ENDS, GOING_ON
 from ..core.names import RUN, run_of, stream_of
 from ..errors import StoreError, UsageError
@@ -355,7 +355,8 @@ def _copy_run(old: sa.Connection, new: sa.Connection, part: _Part, behind: int) 
     places = {place: number for number, place in enumerate(found, behind + 1)}
     _add(old, new, events, sa.select(events).where(here), places)
     _add(old, new, payloads, sa.select(payloads).join(events).where(here), places)
-    for digest in sorted(_digests(started, history)):
+    recorded = [started, *(one.event for one in history if one.event)]
+    for digest in sorted(set[str]().union(*map(blobs_of, recorded))):
         _add(old, new, blobs, sa.select(blobs).where(blobs.c.sha256 == digest))
     run_id = run_of(stream)
     row = old.execute(sa.select(runs).where(runs.c.run_id == run_id)).mappings().one()
@@ -383,15 +384,3 @@ def _add(
 def _placed(row: sa.RowMapping, places: Mapping[int, int]) -> dict[str, object]:
     at = {"position": places[row["position"]]} if places else {}
     return {**row, **at}
-
-
-def _digests(started: RunStarted, history: Sequence[Recorded]) -> set[str]:
-    """Return the digests of all blobs that an execution of the run may need."""
-    named: list[tuple[JSON, str]] = [
-        (entry, "definition_sha256") for entry in started.catalogue.values()
-    ]
-    for one in history:
-        if isinstance(one.event, ToolCompleted):
-            named += [(part, "sha256") for part in one.event.blobs]
-    found = {str(entry.get(key)) for entry, key in named if isinstance(entry, dict)}
-    return {started.module_sha256, *found}

@@ -20,7 +20,13 @@ from ..core.calls import JSON
 from ..core.grants.forks import MAX_LINEAGE
 from ..core.log.bundle import Earlier, Erasure, Header, Part, Sealed, write_bundle
 from ..core.log.checkpoint import Note
-from ..core.log.events import Recorded, ToolInvoked, outcome_of
+from ..core.log.events import (
+    Recorded,
+    ToolInvoked,
+    blobs_of,
+    from_payload,
+    outcome_of,
+)
 from ..core.log.runs import (
     NAMING,
     ExportFilter,
@@ -283,19 +289,9 @@ def _erasure(erased: RecordedErasure, index: int, proof: tuple[bytes, ...]) -> E
 
 def _digests(events: Sequence[Sealed]) -> Iterator[str]:
     for event in events:
-        if event.payload is None or event.type not in {"RunStarted", "ToolCompleted"}:
-            continue
-        payload = decode_trusted(event.payload)
-        if event.type == "RunStarted":
-            yield str(payload["module_sha256"])
-            for entry in payload["catalogue"].values():
-                yield str(entry.get("definition_sha256"))
-            read: dict[str, list[dict[str, object]]] = payload.get("resources") or {}
-            for entries in read.values():
-                yield from (str(entry.get("sha256")) for entry in entries)
-        else:
-            for blob in payload["blobs"]:
-                yield str(blob.get("sha256"))
+        if event.payload is not None and event.type in {"RunStarted", "ToolCompleted"}:
+            payload = decode_trusted(event.payload)
+            yield from blobs_of(from_payload(event.type, event.schema_version, payload))
 
 
 async def lines(log: History, wanted: ExportFilter) -> AsyncGenerator[ExportLine]:

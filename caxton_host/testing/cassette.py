@@ -18,7 +18,7 @@ from typing import TypeVar, cast
 
 from ..core.calls import JSON, Completed, Denied, Failed, Outcome
 from ..core.grants.tool_catalog import listing
-from ..core.limits import COMPONENT_MEMORY, Limits
+from ..core.limits import LARGE_MEMORY, Limits
 from ..core.log.events import (
     Event,
     LogWritten,
@@ -87,7 +87,7 @@ def write(history: Sequence[Recorded], blobs: Mapping[str, bytes]) -> str:
     assert isinstance(started, RunStarted)  # noqa: S101 -- the log of a run
     events = [recorded.event for recorded in history if recorded.event]
     component = started.abi.startswith("component/")
-    usual = replace(Limits(), memory=Limits().memory_of(component=component))
+    usual = replace(Limits(), memory=Limits().memory_of(large=component))
     document: dict[str, JSON] = {
         "$type": TYPE,
         "agent": started.agent,
@@ -418,7 +418,7 @@ class _Table:
 
 def _limits(table: _Table) -> dict[str, JSON]:
     usual = Limits().to_payload()
-    largest = usual | {"memory": COMPONENT_MEMORY}
+    largest = usual | {"memory": LARGE_MEMORY}
     table.check([one.name for one in fields(Limits)])
     for key, value in table.values.items():
         most = cast("float", largest[key]) * _MAX_FACTOR

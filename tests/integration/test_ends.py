@@ -17,6 +17,7 @@ from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import Event, LogWritten, RunFailed, RunStarted
 from caxton_host.core.log.requests import Resend
 from caxton_host.core.log.runs import summarise
+from caxton_host.core.sections import INTERPRETER, section
 from caxton_host.lib import codec
 from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.host import Host
@@ -80,11 +81,14 @@ class Place:
     host: Host
     run_id: str = ""
 
+    #: Appended to each module.
+    section: bytes = b""
+
     def request(self, body: str, **limits: float) -> RunRequest:
         bounds = Limits.from_payload(Limits().to_payload() | limits)
         return RunRequest(
             agent="a",
-            module=wasm(body, before=ECHO, memory="2"),
+            module=wasm(body, before=ECHO, memory="2") + self.section,
             actor=ANN,
             grant=DEMO,
             names={"echo": ("demo", "echo")},
@@ -188,6 +192,33 @@ async def test_run_that_trapped_replays_to_its_trap(place: Place, body: str) -> 
 
     assert isinstance(end, RunFailed)
     assert end.kind == "trap"
+    assert (await place.replay()).verdict == "identical"
+
+
+# law 5: the profile of the engine comes from the module alone
+@pytest.mark.parametrize(
+    ("body", "kind", "message"),
+    [
+        (f"{DROPPED} (unreachable)", "agent_error", "the interpreter aborted: unreach"),
+        (f"(call {len(HOST_FUNCTIONS)})", "limit", "stack: "),
+        (
+            f"(call $fail (i32.const 0) (i32.const 600)) {DROPPED} (i32.const 1)",
+            "agent_error",
+            "echo",
+        ),
+    ],
+    ids=["trap", "stack", "reason"],
+)
+async def test_run_of_an_interpreter_replays_to_its_end(
+    place: Place, body: str, kind: str, message: str
+) -> None:
+    place.section = section(INTERPRETER, b"")
+
+    end = (await place.run(body))[-1]
+
+    assert isinstance(end, RunFailed)
+    assert end.kind == kind
+    assert end.message.startswith(message)
     assert (await place.replay()).verdict == "identical"
 
 

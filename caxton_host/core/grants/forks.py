@@ -72,7 +72,10 @@ class Inherited:
         the parent are others, whatever their ids. For another module only the calls
         are compared. Approvals of the parent's calls do not hold for the fork.
         """
-        same = self.started.module_sha256 == heir.module_sha256
+        same = (self.started.module_sha256, self.started.program) == (
+            heir.module_sha256,
+            heir.program,
+        )
         origin = Origin(self.run_id, same and self.started.engine == heir.engine)
         grant = Grant.from_payload(heir.grants)
         for recorded in self.events:

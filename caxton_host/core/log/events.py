@@ -14,6 +14,7 @@ from typing import ClassVar, TypeAlias, assert_never, cast
 
 from ...errors import FailureKind, LogBrokenError, Sent
 from ..calls import JSON, Completed, Denied, Failed, Outcome
+from ..programs import digests_of
 
 Payload: TypeAlias = dict[str, JSON]
 
@@ -97,6 +98,9 @@ class RunStarted(Event):
 
         unlisted: Servers that could not list their tools. Their tools are not in the
             catalogue; names are compared with ``mcp__<server>__<tool>`` instead.
+
+        program: What the module, a runtime, executes: ``{language, name, sha256}``,
+            with ``packages``; ``None``: the module is a program itself.
     """
 
     agent: str
@@ -118,6 +122,7 @@ class RunStarted(Event):
     forked_from: Payload | None = None
     resources: Payload | None = None
     unlisted: tuple[JSON, ...] = ()
+    program: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -603,7 +608,7 @@ _TUPLES = frozenset(
 _RARE = {
     "ToolInvoked": ("spends",),
     "ToolCompleted": ("cached", "withheld"),
-    "RunStarted": ("unlisted",),
+    "RunStarted": ("unlisted", "program"),
 }
 _LISTS = {name: tuple(_TUPLES.intersection(keys)) for name, keys in _KEYS.items()}
 
@@ -623,6 +628,30 @@ def to_payload(event: Event) -> Payload:
         if payload[key] in (None, False, []):
             del payload[key]
     return payload
+
+
+def blobs_of(event: Event) -> set[str]:
+    """
+    Return the digests of the blobs that *event* names.
+
+    Of a `RunStarted`: the module, the program, the definitions of tools and the
+    resources; of a `ToolCompleted`: the parts that are stored apart.
+    """
+    named: list[tuple[JSON, str]] = []
+    digests: list[str] = []
+    if isinstance(event, RunStarted):
+        digests = [event.module_sha256, *digests_of(event.program)]
+        named += [(entry, "definition_sha256") for entry in event.catalogue.values()]
+        read = cast("dict[str, list[JSON]]", event.resources or {})
+        named += [(entry, "sha256") for entries in read.values() for entry in entries]
+    elif isinstance(event, ToolCompleted):
+        named = [(part, "sha256") for part in event.blobs]
+    found = {
+        str(entry[key])
+        for entry, key in named
+        if isinstance(entry, dict) and key in entry
+    }
+    return found.union(digests)
 
 
 def from_payload(type_: str, version: int, payload: Payload) -> Event:

@@ -2,8 +2,7 @@
 The manifest of an agent, in a custom section of its module.
 
 A manifest is untrusted: it grants nothing, and its tools are only requests. Its size
-and content are bounded. Core modules and components consist of sections with the same
-headers, so one reader finds it in both.
+and content are bounded.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import re
 from dataclasses import dataclass, field
 
 from ...errors import BadBytes
+from .. import sections
 from ..calls import JSON
 
 SECTION = "caxton:manifest"
@@ -26,10 +26,6 @@ KEYS = (
     "tools",
 )
 
-_NAME = SECTION.encode()
-_HEADER = 8
-#: A module of 32 MiB could have 16 million sections.
-_MAX_SECTIONS = 10_000
 _MAX_TOOLS = 100
 _AGENT = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _TOOL = re.compile(r"(?:[A-Za-z0-9_.-]{1,64}/)?[A-Za-z0-9_.-]{1,128}")
@@ -136,52 +132,15 @@ def find(module: bytes) -> bytes | None:
     """
     Return the content of the manifest section of *module*, or ``None``.
 
-    Args:
-        module: A core module or a component. Where it is cut off or damaged, the search
-            ends: the gate reports such modules.
-
     Raises:
         BadBytes: There are several, or one is larger than 64 KiB.
     """
-    found: bytes | None = None
-    at = _HEADER
-    for _ in range(_MAX_SECTIONS):
-        if at >= len(module):
-            break
-        size, start = _number(module, at + 1)
-        end = start + size
-        if module[at] == 0 and end <= len(module):
-            length, name = _number(module, start)
-            if module[name : min(name + length, end)] == _NAME:
-                if found is not None:
-                    raise BadBytes("there are two of it")
-                if end - name - length > LIMIT:
-                    raise BadBytes(f"it is larger than {LIMIT:,} bytes")
-                found = module[name + length : end]
-        at = end
-    return found
+    return sections.find(module, SECTION, LIMIT)
 
 
 def section(content: bytes) -> bytes:
     """Return a section with *content*, to append to a module."""
-    body = bytes([len(_NAME)]) + _NAME + content
-    size = bytearray()
-    left = len(body)
-    while left > 0x7F:  # noqa: PLR2004 -- seven bits a byte, as LEB128 has them
-        size.append(left & 0x7F | 0x80)
-        left >>= 7
-    return b"\0" + bytes(size) + bytes([left]) + body
-
-
-def _number(module: bytes, at: int) -> tuple[int, int]:
-    """Return the LEB128 number at *at*, and its end."""
-    value = 0
-    for index in range(5):
-        byte = module[at + index] if at + index < len(module) else 0
-        value |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:  # noqa: PLR2004 -- the continuation bit
-            return value, at + index + 1
-    return len(module), len(module)
+    return sections.section(SECTION, content)
 
 
 def _text(value: dict[str, JSON], key: str) -> str:

@@ -116,13 +116,13 @@ async def start(asked: Asked) -> Response:
 def _check_module(asked: Asked, name: str) -> None:
     agent = asked.service.agent(asked.who, name)
     try:
-        asked.service.library.module(agent)
+        asked.service.library.check(agent)
     except UsageError as exc:
         # It names files of the host.
         logger.warning("agent %s cannot be run: %s", name, exc)
         raise Refusal(
             "unusable",
-            "the host has no module for the agent",
+            "the host has no module or program for the agent",
             fix="ask the operator of the host",
         ) from None
 

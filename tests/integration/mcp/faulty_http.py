@@ -140,7 +140,8 @@ class FaultyHttp:
         left = asyncio.create_task(_left(reader, writer))
         # A client that closes ends the request, as in any server.
         await asyncio.wait([serving, left], return_when=asyncio.FIRST_COMPLETED)
-        if not serving.done():
+        # It may notice by what it writes before `_left` notices by what it reads.
+        if not serving.done() or isinstance(serving.exception(), ConnectionError):
             self.gone += 1
             serving.cancel()
             await asyncio.gather(serving, left, return_exceptions=True)

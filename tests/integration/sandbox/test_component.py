@@ -25,7 +25,7 @@ from caxton_host.sandbox import component as subject
 from caxton_host.sandbox import wire
 from caxton_host.sandbox.engine import build_engine
 from caxton_host.sandbox.session import CALL_FUEL, execute, tail
-from caxton_host.sandbox.settings import COMPONENT_STACK, settings_for
+from caxton_host.sandbox.settings import STACKS, settings_for
 from caxton_host.sandbox.wire import End
 from tests.components import LOOP, REPLY, SHOW, TEXT, call, component, place, text
 
@@ -61,7 +61,7 @@ def run(
 
 def _thread() -> ThreadPoolExecutor:
     """Return what runs a guest on a stack like a worker's."""
-    before = threading.stack_size(COMPONENT_STACK + 4 * 1024 * 1024)
+    before = threading.stack_size(STACKS[True, False] + 4 * 1024 * 1024)
     made = ThreadPoolExecutor(1)
     made.submit(threading.get_ident).result(60)
     threading.stack_size(before)

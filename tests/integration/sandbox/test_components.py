@@ -55,7 +55,7 @@ async def test_error_of_an_agent_is_told(sandbox: WasmSandbox) -> None:
     assert ending.message == "né\x1b!"
 
 
-async def test_components_and_core_modules_have_workers_of_their_own(
+async def test_only_guests_with_images_have_workers_that_may_make_them(
     sandbox: WasmSandbox,
 ) -> None:
     await execute(sandbox, wasm("(i32.const 0)"))
@@ -63,8 +63,7 @@ async def test_components_and_core_modules_have_workers_of_their_own(
     await execute(sandbox, wasm("(i32.const 0)"))
     assert len(workers(sandbox)) == 2
     held = {
-        worker.components: set(worker.link.result().guards)
-        for worker in sandbox._workers
+        worker.images: set(worker.link.result().guards) for worker in sandbox._workers
     }
     assert held[False] ^ held[True] <= {"no-files", "few-files"}
     assert "few-files" not in held[False]

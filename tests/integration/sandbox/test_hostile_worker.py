@@ -133,7 +133,7 @@ LIES = {
     "end of an unknown kind": _end(kind=6),
     "end by an unknown limit": _end(kind=2, limit=9),
     "end with more fuel": _end(fuel=1_001),
-    "end with a long message": _end(message=600),
+    "end with a long message": _end(message=wire.MAX_REASON + 1),
     "output over the limit": wire.end(1, End(kind="returned", output=bytes(101))),
     "end twice": RETURNED + RETURNED,
     "stop that nobody asked for": wire.end(1, End(kind="stopped")),

@@ -341,6 +341,36 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         # Agents and their grants (law 4).
         ("[agents.'a/b']", 'agents."a/b"', "not a valid agent name", "letters"),
         ("[agents.a]\nmodul = 'x'", "agents.a.modul", "unknown key", "module"),
+        (
+            "[agents.a]\nmodule = 'x'\nprogram = 'a.py'",
+            "agents.a.program",
+            "is set beside a module",
+            "keep one",
+        ),
+        (
+            "[agents.a]\nprogram = 'a.rb'",
+            "agents.a.program",
+            "is in no known language",
+            'runtime = "python"',
+        ),
+        (
+            "[agents.a]\nprogram = 'caller'",
+            "agents.a.program",
+            "is in no known language",
+            'runtime = "javascript"',
+        ),
+        (
+            "[agents.a]\nprogram = 'a.py'\nruntime = 'javascript'",
+            "agents.a.runtime",
+            "is javascript, and the program is in python",
+            "leave it out",
+        ),
+        (
+            "[agents.a]\nruntime = 'python'",
+            "agents.a.runtime",
+            "is set without a program",
+            "caller",
+        ),
         ("[agents.a.limits]\nmem = 1", "agents.a.limits.mem", "unknown key", "mem"),
         ("[agents.a.limits]\nmemory = 1", "agents.a.limits.memory", "size", "KiB"),
         ("[agents.a.limits]\nfuel = 1.5", "agents.a.limits.fuel", "whole", "20"),

@@ -8,11 +8,12 @@ import pytest
 
 from caxton_host.core.limits import (
     COMPONENT,
-    COMPONENT_MEMORY,
     CORE_MEMORY,
+    LARGE_MEMORY,
     Limits,
     is_component,
 )
+from caxton_host.core.sections import INTERPRETER, section
 from caxton_host.lib import codec
 
 RECORDED = replace(Limits(), fuel=7, wall=2.5)
@@ -40,7 +41,9 @@ CORE = b"\0asm\1\0\0\0"
     ("module", "memory"),
     [
         (CORE, CORE_MEMORY),
-        (COMPONENT, COMPONENT_MEMORY),
+        (COMPONENT, LARGE_MEMORY),
+        (CORE + section(INTERPRETER, b""), LARGE_MEMORY),
+        (CORE + section("caxton:other", b""), CORE_MEMORY),
         (b"", CORE_MEMORY),
     ],
 )

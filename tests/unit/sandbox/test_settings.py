@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from caxton_host.core.limits import Limits
 from caxton_host.sandbox.settings import (
     PAGE,
+    STACKS,
     SWITCHES,
     EngineSettings,
     settings_for,
@@ -34,10 +35,24 @@ def test_fingerprint_names_the_version_and_all_that_changes_code() -> None:
 def test_engine_of_core_modules_is_the_one_that_logs_name() -> None:
     core = replace(SETTINGS, memory=64 << 20)
     assert core.fingerprint == "wasmtime-50.0.1/8d36a82c"
-    component = replace(core, component=True)
-    assert component.fingerprint != core.fingerprint
+    component = replace(
+        core, component=True, memory=256 << 20, stack=STACKS[True, False]
+    )
+    assert component.fingerprint == "wasmtime-50.0.1/75d1e3ee"
     assert EngineSettings.from_json(component.to_json()) == component
-    assert "component" not in core.to_json()
+
+
+def test_interpreters_have_larger_stacks_and_engines_of_their_own() -> None:
+    made = [
+        settings_for(Limits(), component=component, interpreter=interpreter)
+        for component in (False, True)
+        for interpreter in (False, True)
+    ]
+    assert [one.stack >> 10 for one in made] == [512, 16 << 10, 8 << 10, 32 << 10]
+    assert [one.memory >> 20 for one in made] == [64, 256, 256, 256]
+    assert [one.images for one in made] == [False, True, True, True]
+    assert len({one.fingerprint for one in made}) == 4
+    assert [EngineSettings.from_json(one.to_json()) for one in made] == made
 
 
 def test_components_have_a_larger_memory_and_stack() -> None:

@@ -83,7 +83,7 @@ def test_the_bound_of_each_frame_is_the_run_s_own() -> None:
         wire.LOG: 1_980,
         wire.END: 2_970,
     }
-    longest = End(kind="trap", message="x" * 999, output=bytes(30))
+    longest = End(kind="returned", message="x" * 9_999, output=bytes(30))
     assert len(_body(wire.end(1, longest))) == small[wire.END]
 
 

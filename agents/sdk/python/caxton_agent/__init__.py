@@ -36,9 +36,9 @@ from ._calls import (
     ToolError,
     mcp_call,
     mcp_call_many,
-    tools,
 )
 from ._run import context, input, log, now, output, random, random_bytes
+from ._tools import Tools
 
 __all__ = [
     "JSON",
@@ -61,6 +61,10 @@ __all__ = [
     "random_bytes",
     "tools",
 ]
+
+#: The granted tools: ``tools.time.get_current_time(timezone="UTC")``. ``tools()`` lists
+#: them, ``tools.search("currency")`` finds some, and ``tools["EXPOSED NAME"]`` is one.
+tools = Tools()
 
 for _error in (AgentError, BadRequest, Denied, Failed, NoHostError, ToolError):
     _error.__module__ = __name__  # The name that a traceback shows.

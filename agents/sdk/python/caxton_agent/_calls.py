@@ -17,10 +17,10 @@ __all__ = [
     "Reply",
     "Tool",
     "ToolError",
+    "list_tools",
     "mcp_call",
     "mcp_call_many",
     "read_reply",
-    "tools",
 ]
 
 #: Any JSON value. A type checker cannot know the type of a tool's answer.
@@ -142,7 +142,7 @@ def mcp_call(name: str, params: Mapping[str, JSON] | None = None) -> Reply:
     Call a tool and return its answer.
 
     Args:
-        name: As in `tools`, for example ``mcp__time__get_current_time``.
+        name: As in `caxton_agent.tools`, for example ``mcp__time__get_current_time``.
 
         params: Its parameters by name; empty by default.
 
@@ -190,7 +190,7 @@ def mcp_call_many(
     raise answer if isinstance(answer, AgentError) else AssertionError(answer)
 
 
-def tools() -> list[Tool]:
+def list_tools() -> list[Tool]:
     """Return the granted tools."""
     return [
         Tool(tool["name"], tool["description"] or "", tool["input_schema"])

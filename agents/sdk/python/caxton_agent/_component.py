@@ -18,6 +18,7 @@ import encodings.utf_16
 import encodings.utf_32  # noqa: F401 -- as above
 import gc
 import importlib
+import inspect
 import linecache
 import sys
 from collections.abc import Callable
@@ -30,12 +31,13 @@ from . import _still
 from ._bridge import Level, use
 from ._run import end
 
-__all__ = ["load"]
+__all__ = ["load", "world"]
 
 _BUILDING = (
     "host functions are not available during the build, when the agent's modules are "
     "imported: call them in run()"
 )
+_LOST = "the agent broke its own interpreter, which cannot tell the error"
 _LEVELS = {level.name.lower(): level for level in wit.Level}
 
 
@@ -50,6 +52,7 @@ class _Wire:
     output = staticmethod(wit.output)
     now = staticmethod(wit.now)
     random = staticmethod(wit.random)
+    program = staticmethod(wit.program)
 
     def log(self, level: Level, text: str) -> None:
         wit.log(_LEVELS[level], text)
@@ -63,31 +66,52 @@ def load(name: str) -> type[wit_world.WitWorld]:
         TypeError: The module has no function ``run``.
     """
     use(None, nobody=_BUILDING)
-    module = importlib.import_module(name)
-    run = getattr(module, "run", None)
+    run = getattr(importlib.import_module(name), "run", None)
     if not callable(run):
         raise TypeError(f"{name}.py has no function run()")
-    _still.install_late()
+    if inspect.iscoroutinefunction(run):
+        importlib.import_module("asyncio")
     _keep_sources()
+    return world(lambda: end(run))
 
-    agent: Callable[[], object] = run
+
+def world(
+    start: Callable[[], str | None], *finders: object
+) -> type[wit_world.WitWorld]:
+    """
+    Return the exports of a component.
+
+    Args:
+        start: Runs it to its end, and returns the reason of its failure, if any.
+
+        finders: As for `_still.seal`.
+    """
+    _still.install_late()
+    # Bound here: a run may empty any namespace that it can reach.
+    error, seal, flush, set_host = (
+        componentize_py_types.Err,
+        _still.seal,
+        _still.flush,
+        use,
+    )
 
     class World(wit_world.WitWorld):
         def run(self) -> None:
-            _run(agent)
+            set_host(wire)
+            seal(*finders)
+            reason: str | None = None
+            try:
+                reason = start()
+                flush()
+            except:  # noqa: E722 -- also without builtins: a trap would give no reason
+                reason = reason or _LOST
+            if reason is not None:
+                raise error(reason)
 
+    wire = _Wire()
     gc.collect()
     gc.freeze()
     return World
-
-
-def _run(agent: Callable[[], object]) -> None:
-    use(_Wire())
-    _still.seal()
-    reason = end(agent)
-    _still.flush()
-    if reason is not None:
-        raise componentize_py_types.Err(reason)
 
 
 def _keep_sources() -> None:

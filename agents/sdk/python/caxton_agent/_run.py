@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import random as stdlib
 import traceback
+import types
 from collections.abc import Callable
 
 from ._bridge import Level, decode, encode, host
@@ -111,30 +112,42 @@ def _log(level: Level, text: object) -> None:
     host().log(level, str(text).encode(errors="replace").decode())
 
 
-def end(run: Callable[[], object]) -> str | None:
+def explain(exc: BaseException) -> str:
+    """Log the way of *exc* through the agent, and return its type and message."""
+    try:
+        reason = "".join(traceback.format_exception_only(exc)).strip()
+        frames = traceback.extract_tb(exc.__traceback__)
+        shown = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+        for frame in shown[-_FRAMES:]:
+            name = os.path.basename(frame.filename)  # noqa: PTH119 -- each import is in every agent
+            log.error(f"{name}:{frame.lineno}, in {frame.name}: {frame.line}")
+        log.error(reason)
+        return f"{type(exc).__name__}: {exc}".removesuffix(": ")[:_REASON]
+    except BaseException:  # noqa: BLE001 -- the exception's own methods may raise
+        return type(exc).__name__[:_REASON]
+
+
+def end(
+    run: Callable[[], object], explain: Callable[[BaseException], str] = explain
+) -> str | None:
     """
     Run an agent to its end, and return the reason of its failure, if any.
 
     Args:
         run: The agent. Its return value, unless None, is the output.
+
+        explain: Returns the reason that an exception is.
     """
     try:
         result = run()
+        if isinstance(result, types.CoroutineType):
+            from ._loop import finish  # noqa: PLC0415 -- most agents need no loop
+
+            result = finish(result)
         if result is not None:
             output(result)
     except SystemExit as exc:
         return None if exc.code in {None, 0} else f"SystemExit: {exc.code}"[:_REASON]
     except BaseException as exc:  # noqa: BLE001 -- a trap would give no reason
-        return _explain(exc)
+        return explain(exc)
     return None
-
-
-def _explain(exc: BaseException) -> str:
-    reason = "".join(traceback.format_exception_only(exc)).strip()
-    frames = traceback.extract_tb(exc.__traceback__)
-    shown = [frame for frame in frames if not frame.filename.startswith(_OURS)]
-    for frame in shown[-_FRAMES:]:
-        name = os.path.basename(frame.filename)  # noqa: PTH119 -- each import is in every agent
-        log.error(f"{name}:{frame.lineno}, in {frame.name}: {frame.line}")
-    log.error(reason)
-    return f"{type(exc).__name__}: {exc}".removesuffix(": ")[:_REASON]

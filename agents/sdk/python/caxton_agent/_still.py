@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import importlib
 import io
 import os
 import random
@@ -22,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any, NoReturn
 
+from . import _clock, _threads
 from ._bridge import Level, host
 from ._run import random_bytes
 
@@ -29,9 +31,9 @@ __all__ = ["flush", "install", "install_late", "seal"]
 
 _NO_FILES = "an agent has no files: call a tool that reads or writes them"
 _NO_SOCKETS = "an agent has no network: call a tool that has access"
-_NO_LOOP = "an agent has no event loop: call several tools at once with mcp_call_many"
-_NO_THREADS = "an agent has one thread: this wait would never end"
 _NO_PROCESS = "an agent has no process: raise SystemExit to end the run"
+_NO_SIGNALS = "an agent has no signals"
+_NO_DATABASES = "an agent has no files: connect to ':memory:'"
 
 #: Functions of the module posix without effects outside the agent.
 _HARMLESS = {
@@ -52,8 +54,17 @@ _CLOCK = types.SimpleNamespace(
     implementation="caxton", monotonic=True, adjustable=False, resolution=1e-6
 )
 
+#: Audit events that the interpreter raises before it does what an agent cannot.
+_REFUSED = {
+    "open": _NO_FILES,
+    "socket.__new__": _NO_SOCKETS,
+    "signal.pthread_kill": _NO_SIGNALS,
+}
+
 _sealed = False
-_slept = 0
+#: The highest recursion limit: each level may take stack of the interpreter.
+_DEPTH = 20_000
+_streams: list[_Lines] = []
 
 
 def install() -> None:
@@ -61,56 +72,48 @@ def install() -> None:
     _replace_clocks()
     _replace_randomness()
     _replace_files()
+    _replace_fatal()
+    _threads.install()
+    sys.addaudithook(_audit)
 
 
-def seal() -> None:
-    """Switch all replaced functions to the host, or to an exception."""
+def seal(*finders: Any) -> None:  # noqa: ANN401 -- what sys.meta_path holds
+    """
+    Switch all replaced functions to the host, or to an exception.
+
+    Args:
+        finders: Where modules are imported from during the run. Without one, an import
+            of what the build did not import says so.
+    """
     global _sealed  # noqa: PLW0603 -- there is one run
     _sealed = True
     random.seed()
     sys.stdin = io.StringIO()
-    sys.stdout = _Lines("info")
-    sys.stderr = _Lines("warning")
+    sys.stdout, sys.stderr = _Lines("info"), _Lines("warning")
+    _streams[:] = sys.stdout, sys.stderr  # The agent may put others in their place.
     sys.meta_path[:] = [each for each in sys.meta_path if each is not PathFinder]
-    sys.meta_path.append(_Missing())
+    sys.meta_path += finders or [_Missing()]
 
 
 def flush() -> None:
     """Write the incomplete last lines of stdout and stderr."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in _streams:
+        stream.flush()
 
 
 # ---- Time --------------------------------------------------------------------
 
 
-def _nanoseconds() -> int:
-    return host().now() * 1_000 + _slept
-
-
-def _seconds() -> float:
-    micros, rest = divmod(_nanoseconds(), 1_000)
-    return micros / 1_000_000 + rest / 1_000_000_000
-
-
-def _sleep(seconds: float, /) -> None:
-    """Move the clocks of this module forward without waiting."""
-    global _slept  # noqa: PLW0603 -- there is one run
-    if seconds < 0:
-        raise ValueError("sleep length must be non-negative")
-    _slept += round(seconds * 1_000_000_000)
-
-
 def _replace_clocks() -> None:
     for name in ("time", "monotonic", "perf_counter", "process_time"):
-        _replace(time, name, _seconds)
-        _replace(time, f"{name}_ns", _nanoseconds)
-    _replace(time, "clock_gettime", lambda _clock: _seconds())
-    _replace(time, "clock_gettime_ns", lambda _clock: _nanoseconds())
-    _replace(time, "sleep", _sleep)
+        _replace(time, name, _clock.seconds)
+        _replace(time, f"{name}_ns", _clock.nanoseconds)
+    _replace(time, "clock_gettime", lambda _which: _clock.seconds())
+    _replace(time, "clock_gettime_ns", lambda _which: _clock.nanoseconds())
+    _replace(time, "sleep", _clock.sleep)
     _replace(time, "get_clock_info", lambda _name: _CLOCK)
     for name in ("gmtime", "localtime", "ctime"):
-        _replace(time, name, _filled(getattr(time, name), 0, _seconds))
+        _replace(time, name, _filled(getattr(time, name), 0, _clock.seconds))
     _replace(time, "asctime", _filled(time.asctime, 0, time.localtime))
     _replace(time, "strftime", _filled(time.strftime, 1, time.localtime))
 
@@ -162,32 +165,43 @@ def _replace_files() -> None:
     sys.modules["builtins"].open = io.open  # type: ignore[attr-defined]
 
 
+def _audit(event: str, args: tuple[Any, ...]) -> None:
+    if not _sealed:
+        return
+    if event in _REFUSED:
+        raise PermissionError(errno.EPERM, _REFUSED[event])
+    if event == "sqlite3.connect" and args[0] != ":memory:":
+        raise PermissionError(errno.EPERM, _NO_DATABASES)
+
+
+def _replace_fatal() -> None:
+    """Replace functions that end the interpreter."""
+    faults = importlib.import_module("faulthandler")
+    for name, value in list(vars(faults).items()):
+        if isinstance(value, types.BuiltinFunctionType):
+            _guard(faults, name, _NO_SIGNALS)
+    signals = importlib.import_module("_signal")
+    for name in ("alarm", "pause", "raise_signal", "setitimer", "sigwait"):
+        _guard(signals, name, _NO_SIGNALS)
+    limit = sys.setrecursionlimit
+    _replace(sys, "setrecursionlimit", lambda depth: limit(min(depth, _DEPTH)))
+
+
 def install_late() -> None:
     """Replace functions of modules that only some agents import."""
     modules: Mapping[str, Any] = sys.modules
     if socket := modules.get("socket"):
         for name in ("getaddrinfo", "gethostbyname", "socketpair"):
             _guard(socket, name, _NO_SOCKETS)
-        _guard(socket.socket, "__init__", _NO_SOCKETS)
     if select := modules.get("select"):
         for name in ("select", "poll"):
             _guard(select, name, _NO_SOCKETS)
     if asyncio := modules.get("asyncio"):
+        loop = importlib.import_module("caxton_agent._loop").Loop
         for module in (asyncio, asyncio.events):
-            _replace(module, "new_event_loop", _no_loop)
+            _replace(module, "new_event_loop", loop)
     if threading := modules.get("threading"):
-        _replace(threading.Condition, "wait", _wait)
-
-
-def _no_loop() -> NoReturn:
-    raise RuntimeError(_NO_LOOP)
-
-
-def _wait(_condition: object, timeout: float | None = None) -> bool:
-    if timeout is None:
-        raise RuntimeError(_NO_THREADS)
-    _sleep(max(timeout, 0))
-    return False
+        _threads.install_late(threading)
 
 
 def _guard(owner: Any, name: str, why: str) -> None:  # noqa: ANN401 -- a module or class

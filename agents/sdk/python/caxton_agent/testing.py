@@ -91,6 +91,9 @@ class _Wire:
     def log(self, level: Level, text: str) -> None:
         self.of.logs.append((level, text))
 
+    def program(self) -> str:
+        return "null"
+
 
 @dataclass
 class FakeHost:

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from caxton_host.building.javascript import build_javascript_runtime
 from caxton_host.building.python import build_python_runtime
 from caxton_host.core.calls import JSON, Completed, Denied, Outcome, reply
 from caxton_host.core.limits import Limits
@@ -190,3 +191,15 @@ def build_python(factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
         build_python_runtime(folder / "python.wasm", scratch)
 
     return once(factory, "python-runtime", build) / "python.wasm"
+
+
+def build_javascript(factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
+    """Return the runtime for JavaScript, which is built once for a test run."""
+
+    def build(folder: Path) -> None:
+        scratch = folder / "scratch"
+        scratch.mkdir()
+        (scratch / "cache").symlink_to(zig_cache)
+        build_javascript_runtime(folder / "javascript.wasm", scratch, typescript=True)
+
+    return once(factory, "javascript-runtime", build) / "javascript.wasm"

@@ -87,7 +87,7 @@ async def _prepare(module: bytes, given: bytes, cache: Path) -> Ending:
             domain="build",
             entry=_ENTRY,
             limits=_LIMITS,
-            input=codec.NIL,
+            input=codec.encode(None),
             program=given,
             seed=bytes(32),
             now=0,

@@ -130,7 +130,9 @@ def python_programs(
 
 
 @pytest.fixture(scope="session")
-def javascript_runtime(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
+def javascript_runtime(
+    tmp_path_factory: pytest.TempPathFactory, zig_cache: Path
+) -> Path:
     """Return the runtime for programs in JavaScript and TypeScript."""
     return build_javascript(tmp_path_factory, zig_cache)
 

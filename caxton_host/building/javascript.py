@@ -15,10 +15,12 @@ import base64
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import sys
 import tarfile
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
@@ -29,13 +31,13 @@ from .shipped import find_shared
 from .tools import call, zig_cc
 
 SOURCES: tuple[str, ...] = ("agent.js",)
-#: Where a build finds the runtime, in its folder for scratch.
-RUNTIME = "javascript.wasm"
-
 _TOOLS = ("ziglang", "setuptools")
-#: Bytes of the stack in memory. What the engine's functions use of the native stack
-#: is at most 16 times that, so the engine notices a deep recursion first.
-_STACK = 1024 * 1024
+#: Bytes of the stack in memory, which the engine measures. The native stack of 16 MiB
+#: must not be full before. Most of the engine uses up to 7 times as much of that one;
+#: its parsers up to 22 times, so they stop where little of this one is used.
+_STACK = 2 * 1024 * 1024
+_PARSER_STACK = 640 * 1024
+_PARSER_CHECK = b"js_check_stack_overflow(s->ctx->rt, %d)"
 _FLAGS = (
     "--target=wasm32-wasi",
     "-mexec-model=reactor",
@@ -70,9 +72,10 @@ _AGAIN = "check the connection to the package index, and try again"
 def compile(source: Path, module: Path, scratch: Path) -> None:
     """Compile *source* to *module*, with the modules and packages in its folder."""
     given = {"files": _read(source.parent), "entry": source.name, "role": "agent"}
+    runtime = _kept_runtime(scratch)
     try:
         made = remember(
-            (scratch / RUNTIME).read_bytes(),
+            runtime.read_bytes(),
             given,
             scratch / "cache",
             exports=("memory", "run"),
@@ -83,6 +86,37 @@ def compile(source: Path, module: Path, scratch: Path) -> None:
             fix=f"change {source.name}; caxton.d.ts documents what an agent can call",
         ) from None
     module.write_bytes(made)
+
+
+def _kept_runtime(scratch: Path) -> Path:
+    """Return the runtime, which the first build makes and the next ones find."""
+    (scratch / "cache").mkdir(exist_ok=True)
+    _check_tools()
+    inputs = [version(tool).encode() for tool in _TOOLS]
+    for file in (Path(__file__), *_own_files()):
+        inputs += [file.name.encode(), file.read_bytes()]
+    digest = hashlib.sha256(b"\0".join(inputs)).hexdigest()[:12]
+    kept = scratch / "cache" / f"javascript-{digest}.wasm"
+    if not kept.is_file():
+        made = scratch / "javascript.wasm"
+        build_javascript_runtime(made, scratch)
+        partly = kept.with_name(f"{kept.name}.{secrets.token_hex(4)}")
+        shutil.copyfile(made, partly)
+        partly.replace(kept)
+    return kept
+
+
+def _check_tools() -> None:
+    if any(find_spec(tool) is None for tool in _TOOLS):
+        raise UsageError(
+            "the compiler of the JavaScript runtime is not installed",
+            fix='pip install "caxton-host[javascript]"',
+        )
+
+
+def _own_files() -> list[Path]:
+    folder = _shared("runtimes/javascript")
+    return [*sorted(folder.iterdir()), _shared("sdk/javascript/caxton.js")]
 
 
 def build_javascript_runtime(
@@ -102,14 +136,10 @@ def build_javascript_runtime(
     Raises:
         UsageError: A tool is missing, or failed.
     """
-    if any(find_spec(tool) is None for tool in _TOOLS):
-        raise UsageError(
-            "the compiler of the JavaScript runtime is not installed",
-            fix='pip install "caxton-host[javascript]"',
-        )
+    _check_tools()
+    (scratch / "cache").mkdir(exist_ok=True)
     lock = json.loads(_shared("runtimes/javascript/lock.json").read_text("utf-8"))
     cache = scratch / "cache"
-    cache.mkdir(exist_ok=True)
     eraser = _eraser(lock["eraser"], scratch) if typescript else None
     module = _engine(_source(lock["engine"], scratch), scratch)
     modules = [
@@ -127,32 +157,33 @@ def _shared(path: str) -> Path:
     return find_shared(f"agents/{path}")
 
 
-# -- what comes from elsewhere ----------------------------------------------------------
+# -- what comes from elsewhere --------------------------------------------------
 
 
 def _source(wanted: Mapping[str, str], scratch: Path) -> Path:
     """Return the folder of the engine's source, downloaded unless it is there."""
-    package, version = wanted["package"], wanted["version"]
-    archive = scratch / "cache" / f"{package.replace('-', '_')}-{version}.tar.gz"
+    package, exact = wanted["package"], wanted["version"]
+    archive = scratch / "cache" / f"{package.replace('-', '_')}-{exact}.tar.gz"
     if not archive.is_file():
         listed, folder = scratch / "engine.txt", scratch / "download"
-        listed.write_text(f"{package}=={version} --hash=sha256:{wanted['sha256']}\n")
+        listed.write_text(f"{package}=={exact} --hash=sha256:{wanted['sha256']}\n")
         command = [sys.executable, "-I", "-m", "pip", "download", "--quiet"]
         command += ["--disable-pip-version-check", "--no-deps", "--no-binary", ":all:"]
         command += ["--no-build-isolation", "--require-hashes", "-r", str(listed)]
         call(
             [*command, "-d", str(folder)],
             folder=scratch,
-            failed=f"{package} {version}, the JavaScript engine, cannot be downloaded",
+            failed=f"{package} {exact}, the JavaScript engine, cannot be downloaded",
             fix=_AGAIN,
             environ=_environ(),
         )
         shutil.copyfile(folder / archive.name, archive)
     source = scratch / "engine"
     source.mkdir()
+    check, ours = _PARSER_CHECK % 1000, _PARSER_CHECK % (_STACK - _PARSER_STACK)
     for path, content in _unpack(archive, "sha256", wanted["sha256"]):
         if path.suffix in {".c", ".h"}:
-            (source / path.name).write_bytes(content)
+            (source / path.name).write_bytes(content.replace(check, ours))
     return source
 
 

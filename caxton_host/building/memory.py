@@ -15,8 +15,8 @@ import secrets
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
+from ..core.calls import JSON
 from ..core.limits import Limits
 from ..errors import UsageError
 from ..lib import codec
@@ -43,6 +43,7 @@ class _Alone:
 
     async def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
         """Refuse it: no module calls a tool while it is prepared."""
+        del params, fuel
         raise UsageError(f"{name!r} was called at the build", fix="build it again")
 
     async def call_many(self, batch: bytes, fuel: int) -> Answer:
@@ -54,7 +55,7 @@ class _Alone:
 
 
 def remember(
-    module: bytes, given: Any, cache: Path, *, exports: Collection[str]
+    module: bytes, given: JSON, cache: Path, *, exports: Collection[str]
 ) -> bytes:
     """
     Return *module* with the memory that it has when it has loaded *given*.
@@ -71,17 +72,17 @@ def remember(
     Raises:
         UsageError: It could not load them. The message is its own.
     """
+    cache.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(1) as thread:  # the caller may be in an event loop
-        job = _prepare(module, codec.encode(given), cache)
+        job = _prepare(module, codec.encode(given), cache, _key(cache))
         ending = thread.submit(asyncio.run, job).result()
     if ending.kind != "returned" or ending.code or ending.output is None:
         raise UsageError(ending.message or f"over the limit {ending.limit}", fix="")
     return _with_memory(module, ending.output, exports)
 
 
-async def _prepare(module: bytes, given: bytes, cache: Path) -> Ending:
-    cache.mkdir(parents=True, exist_ok=True)
-    async with WasmSandbox(cache / "compiled", _key(cache), workers=1) as sandbox:
+async def _prepare(module: bytes, given: bytes, cache: Path, key: bytes) -> Ending:
+    async with WasmSandbox(cache / "compiled", key, workers=1) as sandbox:
         prepared = await sandbox.prepare(module, _LIMITS, _ENTRY)
         guest = Guest(
             domain="build",
@@ -117,7 +118,7 @@ def _with_memory(module: bytes, memory: bytes, exports: Collection[str]) -> byte
     made = [module[: len(HEADER)]]
     for number, content in _sections(module):
         if number == _EXPORTS:
-            content = _kept(content, exports)
+            changed[number] = _kept(content, exports)
         made += bytes([number]), _vector(changed.get(number, content))
     return b"".join(made)
 
@@ -156,6 +157,6 @@ def _number(value: int) -> bytes:
 def _signed(value: int) -> bytes:
     """Return a number as LEB128 whose last byte must not look negative."""
     encoded = _number(value)
-    if encoded[-1] & 0x40:
+    if encoded[-1] & 0x40:  # the sign
         encoded = encoded[:-1] + bytes([encoded[-1] | 0x80, 0])
     return encoded

@@ -38,7 +38,7 @@ IMPORT(fail) void host_fail(const void *text, size_t size);
 #define SPARE (64 * 1024)
 /* Garbage is collected when the heap has grown by this much. */
 #define GARBAGE (4 * 1024 * 1024)
-#define LARGEST_RANDOM (64 * 1024)
+#define LARGEST_RANDOM (4 * 1024 * 1024)
 #define BAD_REQUEST 4
 
 static JSRuntime *runtime;
@@ -72,19 +72,20 @@ static JSValue reply(uint64_t announced) {
   return decode(ctx, inbox, size);
 }
 
-static JSValue unavailable(void) {
-  return JS_ThrowTypeError(ctx, "the host is not available during the build: use it in run()");
+static JSValue unavailable(const char *name) {
+  return JS_ThrowPlainError(
+      ctx, "%s is not available during the build: call it in run()", name);
 }
 
 #define HOST(name)                                                                   \
   static JSValue name(JSContext *c, JSValueConst self, int count, JSValueConst *args)
-#define RUNNING                                                                      \
+#define RUNNING(name)                                                                \
   (void)c, (void)self, (void)count, (void)args;                                      \
-  if (!running) return unavailable()
+  if (!running) return unavailable(name)
 
 /* Pack a call, [name, params], as it is sent. */
 HOST(js_pack) {
-  RUNNING;
+  RUNNING("mcpCall");
   Bytes call = {0};
   if (encode(ctx, &call, args[0]) <= 0) {
     free(call.at);
@@ -97,7 +98,7 @@ HOST(js_pack) {
 
 /* Send one packed call. */
 HOST(js_mcp_call) {
-  RUNNING;
+  RUNNING("mcpCall");
   size_t size;
   uint8_t *call = JS_GetArrayBuffer(ctx, &size, args[0]);
   if (!call) return JS_EXCEPTION;
@@ -109,7 +110,7 @@ HOST(js_mcp_call) {
 
 /* Send an array of packed calls as one batch. */
 HOST(js_mcp_call_many) {
-  RUNNING;
+  RUNNING("mcpCallMany");
   Bytes batch = {0};
   int64_t calls = 0;
   int done = JS_GetLength(ctx, args[0], &calls);
@@ -129,22 +130,22 @@ HOST(js_mcp_call_many) {
 }
 
 HOST(js_tools) {
-  RUNNING;
+  RUNNING("tools");
   return reply(host_tools(inbox, inbox_room));
 }
 
 HOST(js_input) {
-  RUNNING;
+  RUNNING("input");
   return reply(host_input(inbox, inbox_room));
 }
 
 HOST(js_program) {
-  RUNNING;
+  RUNNING("program");
   return reply(host_program(inbox, inbox_room));
 }
 
 HOST(js_context) {
-  RUNNING;
+  RUNNING("context");
   size_t size;
   const char *key = JS_ToCStringLen(ctx, &size, args[0]);
   if (!key) return JS_EXCEPTION;
@@ -157,7 +158,7 @@ HOST(js_context) {
 }
 
 HOST(js_output) {
-  RUNNING;
+  RUNNING("output");
   Bytes value = {0};
   int done = encode(ctx, &value, args[0]);
   if (done >= 0) host_output(done ? value.at : (uint8_t *)"\xc0", done ? value.size : 1);
@@ -166,22 +167,23 @@ HOST(js_output) {
 }
 
 HOST(js_now) {
-  RUNNING;
+  RUNNING("now");
   return JS_NewInt64(ctx, host_now());
 }
 
 HOST(js_random) {
-  RUNNING;
+  RUNNING("random");
   uint32_t size;
   if (JS_ToUint32(ctx, &size, args[0]) < 0) return JS_EXCEPTION;
-  if (size > LARGEST_RANDOM) size = LARGEST_RANDOM;
+  if (size > LARGEST_RANDOM)
+    return JS_ThrowRangeError(ctx, "more than %d random bytes", LARGEST_RANDOM);
   if (!roomy(size)) return JS_ThrowOutOfMemory(ctx);
   host_random(inbox, size);
   return JS_NewUint8ArrayCopy(ctx, inbox, size);
 }
 
 HOST(js_log) {
-  RUNNING;
+  RUNNING("log");
   size_t size;
   uint32_t level;
   if (JS_ToUint32(ctx, &level, args[0]) < 0) return JS_EXCEPTION;

@@ -17,6 +17,8 @@ let agent;
 let erase;
 /** The program's text and name, for errors. */
 let shown = { text: "", name: "" };
+/** The error of the eraser, and its place in the program. */
+let misspelt;
 
 // ---- What was begun ---------------------------------------------------------------
 
@@ -58,7 +60,7 @@ function frames(error) {
   for (const line of String(error?.stack ?? "").split("\n")) {
     const [, name, file, row, column] = line.match(FRAME) ?? [];
     if (!file || OURS.test(file)) continue;
-    found.push({ name: name || "<anonymous>", file, row: +row, column: +column });
+    found.push({ name, file, row: +row, column: +column });
     if (found.length === MOST_FRAMES) break;
   }
   return found;
@@ -70,14 +72,14 @@ const place = ({ file, row, column }) => `${file}:${row}:${column}`;
 function importOf({ wanted, base }) {
   const row = shown.text.split("\n").findIndex((line) => /["']/.test(line) && line.includes(wanted));
   const column = row < 0 ? 0 : shown.text.split("\n")[row].indexOf(wanted);
-  return row < 0 || base !== shown.name ? [] : [{ name: "", file: base, row: row + 1, column }];
+  return row < 0 || base !== shown.name ? [] : [{ file: base, row: row + 1, column: column + 1 }];
 }
 
 function excerpt({ file, row, column }) {
   const line = file === shown.name ? shown.text.split("\n")[row - 1] : undefined;
   if (line === undefined || line.length > 200) return [];
-  const indent = line.slice(0, column - 1).replace(/[^\t]/g, " ");
-  return [`  ${line}`, `  ${indent}^`];
+  const before = column - 1 + line.slice(column - 1).search(/\S|$/);
+  return [`  ${line}`, `  ${line.slice(0, before).replace(/[^\t]/g, " ")}^`];
 }
 
 function described(error) {
@@ -88,9 +90,16 @@ function described(error) {
   }
 }
 
+function placesOf(error) {
+  if (error instanceof modules.MissingModule) return importOf(error);
+  return error === misspelt?.error ? [misspelt.place] : frames(error);
+}
+
 function report(error) {
-  const places = error instanceof modules.MissingModule ? importOf(error) : frames(error);
-  const lines = places.map((one) => `at ${one.name} (${place(one)})`);
+  const places = placesOf(error);
+  const lines = places.map((one) =>
+    one.name ? `at ${one.name} (${place(one)})` : `at ${place(one)}`,
+  );
   const [first] = places;
   const told = first
     ? [`${described(error)} (${place(first)})`, ...excerpt(first)]
@@ -118,7 +127,15 @@ function plain({ language, name, source }) {
       "this runtime was built without TypeScript; build it with: " +
         "caxton runtime install javascript --typescript",
     );
-  return erase(source, name);
+  try {
+    return erase(source);
+  } catch (error) {
+    const { line, column } = error.loc ?? {};
+    if (!line) throw error;
+    const said = new SyntaxError(error.message.replace(/ \(\d+:\d+\)$/, ""));
+    misspelt = { error: said, place: { file: name, row: line, column } };
+    throw said;
+  }
 }
 
 async function execute(program) {

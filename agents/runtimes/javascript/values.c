@@ -7,6 +7,9 @@
 #define LEVELS 1000
 #define SAFE 9007199254740991.0
 
+/* The key whose value is encoded, for errors. */
+static char key_shown[64];
+
 /* ---- To msgpack ---------------------------------------------------------------- */
 
 int put(JSContext *ctx, Bytes *to, const void *from, size_t size) {
@@ -51,7 +54,7 @@ static int put_integer(JSContext *ctx, Bytes *to, uint64_t value, int negative) 
 static int put_float(JSContext *ctx, Bytes *to, double value) {
   if (!isfinite(value)) {
     const char *word = isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
-    JS_ThrowTypeError(ctx, "a value is %s, which JSON does not have", word);
+    JS_ThrowTypeError(ctx, "%s is %s, which JSON does not have", key_shown, word);
     return -1;
   }
   if (value == trunc(value) && fabs(value) <= SAFE)
@@ -137,6 +140,7 @@ static int put_map(JSContext *ctx, Bytes *to, JSValueConst value, int level) {
     size_t size, before = to->size;
     JSValue item = JS_GetProperty(ctx, value, names[i].atom);
     const char *key = JS_AtomToCStringLen(ctx, &size, names[i].atom);
+    if (key) strlcpy(key_shown, key, sizeof key_shown);
     done = put_text(ctx, to, key, size);
     if (JS_IsException(item)) done = -1;
     if (done > 0) done = put_value(ctx, to, item, level);
@@ -189,6 +193,7 @@ static int put_value(JSContext *ctx, Bytes *to, JSValueConst value, int level) {
 }
 
 int encode(JSContext *ctx, Bytes *to, JSValueConst value) {
+  strcpy(key_shown, "the value");
   return put_value(ctx, to, value, 0);
 }
 

@@ -138,6 +138,13 @@ def javascript_runtime(
 
 
 @pytest.fixture(scope="session")
+def javascript_cache(javascript_runtime: Path, zig_cache: Path) -> Path:
+    """Return the cache with which agents in JavaScript are built."""
+    assert javascript_runtime.is_file()
+    return zig_cache
+
+
+@pytest.fixture(scope="session")
 def javascript_programs(
     javascript_runtime: Path, compiled_runtimes: Path
 ) -> Iterator[RuntimePrograms]:

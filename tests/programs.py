@@ -11,6 +11,7 @@ once for a test run. A test runs a source text, and looks at what came of it:
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from caxton_host.building.javascript import build_javascript_runtime
+from caxton_host.building.javascript import build_javascript_runtime, kept_runtime
 from caxton_host.building.python import build_python_runtime
 from caxton_host.core.calls import JSON, Completed, Denied, Outcome, reply
 from caxton_host.core.limits import Limits
@@ -201,5 +202,7 @@ def build_javascript(factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
         scratch.mkdir()
         (scratch / "cache").symlink_to(zig_cache)
         build_javascript_runtime(folder / "javascript.wasm", scratch, typescript=True)
+        # Builds of agents take this one.
+        shutil.copyfile(folder / "javascript.wasm", kept_runtime(zig_cache))
 
     return once(factory, "javascript-runtime", build) / "javascript.wasm"

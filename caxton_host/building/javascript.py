@@ -72,7 +72,14 @@ _AGAIN = "check the connection to the package index, and try again"
 def compile(source: Path, module: Path, scratch: Path) -> None:
     """Compile *source* to *module*, with the modules and packages in its folder."""
     given = {"files": _read(source.parent), "entry": source.name, "role": "agent"}
-    runtime = _kept_runtime(scratch)
+    _check_tools()
+    runtime = kept_runtime(scratch / "cache")
+    if not runtime.is_file():
+        made = scratch / "javascript.wasm"
+        build_javascript_runtime(made, scratch)
+        partly = runtime.with_name(f"{runtime.name}.{secrets.token_hex(4)}")
+        shutil.copyfile(made, partly)
+        partly.replace(runtime)
     try:
         made = remember(
             runtime.read_bytes(),
@@ -88,22 +95,15 @@ def compile(source: Path, module: Path, scratch: Path) -> None:
     module.write_bytes(made)
 
 
-def _kept_runtime(scratch: Path) -> Path:
-    """Return the runtime, which the first build makes and the next ones find."""
-    (scratch / "cache").mkdir(exist_ok=True)
-    _check_tools()
+def kept_runtime(cache: Path) -> Path:
+    """Return where the runtime that agents are made of is kept, once it is built."""
     inputs = [version(tool).encode() for tool in _TOOLS]
-    for file in (Path(__file__), *_own_files()):
+    folder = _shared("runtimes/javascript")
+    ours = [Path(__file__), *sorted(folder.iterdir()), _shared(_MODULES["caxton"])]
+    for file in ours:
         inputs += [file.name.encode(), file.read_bytes()]
     digest = hashlib.sha256(b"\0".join(inputs)).hexdigest()[:12]
-    kept = scratch / "cache" / f"javascript-{digest}.wasm"
-    if not kept.is_file():
-        made = scratch / "javascript.wasm"
-        build_javascript_runtime(made, scratch)
-        partly = kept.with_name(f"{kept.name}.{secrets.token_hex(4)}")
-        shutil.copyfile(made, partly)
-        partly.replace(kept)
-    return kept
+    return cache / f"javascript-{digest}.wasm"
 
 
 def _check_tools() -> None:
@@ -112,11 +112,6 @@ def _check_tools() -> None:
             "the compiler of the JavaScript runtime is not installed",
             fix='pip install "caxton-host[javascript]"',
         )
-
-
-def _own_files() -> list[Path]:
-    folder = _shared("runtimes/javascript")
-    return [*sorted(folder.iterdir()), _shared("sdk/javascript/caxton.js")]
 
 
 def build_javascript_runtime(

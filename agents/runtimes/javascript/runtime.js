@@ -92,7 +92,7 @@ function described(error) {
 
 function placesOf(error) {
   if (error instanceof modules.MissingModule) return importOf(error);
-  return error === misspelt?.error ? [misspelt.place] : frames(error);
+  return misspelt && error === misspelt.error ? [misspelt.place] : frames(error);
 }
 
 function report(error) {

@@ -134,6 +134,12 @@ function replace(name, value) {
 
 Math.random = random;
 
+Object.defineProperty(BigInt.prototype, "toJSON", {
+  value() {
+    return JSON.rawJSON(String(this));
+  },
+});
+
 const milliseconds = () => Math.floor(now() / 1000);
 const RealDate = Date;
 RealDate.now = milliseconds;

@@ -166,6 +166,11 @@ class Programs:
         run = self._sandbox.run(self._prepared, guest, door)
         return Ran(self._runner.run(run), door)
 
+    def speaking(self, language: str, name: str) -> Programs:
+        """Return the same runtime for programs that are said to be of *language*."""
+        runner, sandbox, prepared = self._runner, self._sandbox, self._prepared
+        return Programs(runner, sandbox, prepared, language, name)
+
 
 @contextmanager
 def running(

@@ -277,6 +277,13 @@ HOST(js_is_running) {
   return JS_NewBool(ctx, running);
 }
 
+HOST(js_is_full) {
+  (void)c, (void)self, (void)count, (void)args;
+  void *part = malloc(SPARE);
+  free(part);
+  return JS_NewBool(ctx, !part);
+}
+
 /* Tell what was thrown, where runtime.js itself could not. */
 static int broken(void) {
   static const char unknown[] = "the interpreter aborted";
@@ -327,6 +334,7 @@ static const JSCFunctionListEntry host_functions[] = {
     JS_CFUNC_DEF("log", 2, js_log),
     JS_CFUNC_DEF("fail", 1, js_fail),
     JS_CFUNC_DEF("isRunning", 0, js_is_running),
+    JS_CFUNC_DEF("isFull", 0, js_is_full),
     JS_CFUNC_DEF("evaluate", 2, js_evaluate),
 };
 #define COUNT (int)(sizeof host_functions / sizeof host_functions[0])

@@ -152,7 +152,8 @@ def test_time_jumps_when_only_timers_wait(run: Run) -> None:
 def test_timers_end_in_the_order_of_their_times(run: Run) -> None:
     source = """\
         const ended = [];
-        for (const delay of [30, 10, 20, 10]) setTimeout(() => ended.push(delay), delay);
+        for (const delay of [30, 10, 20, 10])
+          setTimeout(() => ended.push(delay), delay);
         const beat = setInterval(() => ended.push("beat"), 12);
         setTimeout(() => { clearInterval(beat); output(ended); }, 35);
         clearTimeout(setTimeout(() => ended.push("never"), 5));
@@ -162,7 +163,7 @@ def test_timers_end_in_the_order_of_their_times(run: Run) -> None:
 
 def test_a_timeout_does_not_interrupt_a_batch_in_flight(run: Run) -> None:
     source = """\
-        const late = new Promise((_, no) => setTimeout(() => no(new Error("late")), 500));
+        const late = new Promise((_, reject) => setTimeout(reject, 500));
         output(await Promise.race([tools.fxRates.convertCurrency(), late]));
     """
     assert run(source).output == 5
@@ -187,24 +188,31 @@ def test_chance_differs_with_the_seed_and_not_otherwise(run: Run) -> None:
     [
         (
             "const x = 1;\nlet y = ;",
-            "SyntaxError: unexpected token in expression: ';' (program.js:2:9)\n"
-            "  let y = ;\n          ^",
+            """\
+SyntaxError: unexpected token in expression: ';' (program.js:2:9)
+  let y = ;
+          ^""",
         ),
         (
-            "function f() {\n  return null.x;\n}\nf();",
-            "TypeError: cannot read property 'x' of null (program.js:2:10)\n"
-            "  return null.x;\n         ^\n"
-            "  at f (program.js:2:10)\n  at <anonymous> (program.js:4:1)",
+            "function f(o) {\n  return o.x;\n}\nf(null);",
+            """\
+TypeError: cannot read property 'x' of null (program.js:2:10)
+    return o.x;
+           ^
+  at f (program.js:2:10)
+  at <anonymous> (program.js:4:1)""",
         ),
         (
             'import fs from "fs";',
-            'ReferenceError: cannot find the module "fs" (program.js:1:8)\n'
-            '  import fs from "fs";\n         ^',
+            """\
+ReferenceError: cannot find the module "fs" (program.js:1:8)
+  import fs from "fs";
+         ^""",
         ),
         (
             "await new Promise(() => {});",
-            "Error: what the program awaits never settles: "
-            "no call and no timer is left",
+            """\
+Error: what the program awaits never settles: no call and no timer is left""",
         ),
         ("throw null;", "null"),
         ("throw { toString() { throw 1; } };", "an error that cannot be shown"),
@@ -239,13 +247,7 @@ def test_a_rejection_that_is_caught_later_is_no_failure(run: Run) -> None:
 @pytest.fixture
 def typescript(javascript_programs: Programs) -> Programs:
     """Return what runs programs in TypeScript."""
-    return Programs(
-        javascript_programs._runner,
-        javascript_programs._sandbox,
-        javascript_programs._prepared,
-        "typescript",
-        "program.ts",
-    )
+    return javascript_programs.speaking("typescript", "program.ts")
 
 
 def test_types_are_erased(typescript: Programs) -> None:
@@ -269,7 +271,7 @@ def test_errors_in_typescript_have_the_lines_of_the_author(
     assert said.startswith("TypeError: cannot read property 'x' of null (program.ts:4:")
 
 
-# -- hostile programs --------------------------------------------------------------------
+# -- hostile programs ------------------------------------------------------------
 
 DEEP = {
     "calls": "(function f() { f(); })()",
@@ -279,11 +281,11 @@ DEEP = {
     "conversions": "(function f() { `${{ toString: f }}`; })()",
     "generators": "(function* g() { yield* g(); })().next()",
     "evaluations": '(function f() { eval("f()"); })()',
-    "proxies": "{ let p = {}; for (let i = 0; i < 1e5; i++) p = new Proxy(p, {}); p.x; }",
-    "arrays": "{ let a = []; for (let i = 0; i < 1e5; i++) a = [a]; a.flat(Infinity); }",
+    "proxies": "let p = {}; for (let i = 0; i < 1e5; i++) p = new Proxy(p, {}); p.x",
+    "arrays": "let a = []; for (let i = 0; i < 1e5; i++) a = [a]; a.flat(Infinity)",
     "brackets": 'eval("(".repeat(1e5))',
     "literals": 'eval("[".repeat(1e5))',
-    "objects": 'eval("({a:".repeat(1e5))',
+    "objects": 'eval("x={a:".repeat(1e5))',
     "blocks": 'eval("{".repeat(1e6))',
     "templates": 'eval("`${".repeat(1e5))',
     "operators": 'eval("!".repeat(1e6) + 1)',
@@ -353,20 +355,14 @@ def test_a_program_that_patches_the_language_ends_by_name(
 
 
 def test_nothing_but_the_host_functions_is_there(run: Run) -> None:
-    names = ["process", "require", "fetch", "WebAssembly", "std", "os", "print", "host"]
-    source = f"output({names}.filter((name) => (0, eval)(`typeof ${{name}}`) !== 'undefined'));"
-    assert run(source).output == []
+    names = ["process", "require", "fetch", "WebAssembly", "std", "os", "host"]
+    kinds = "map((name) => (0, eval)(`typeof ${name}`))"
+    assert set(run(f"output({names}.{kinds});").output) == {"undefined"}
     assert run('import "caxton:host";').error.startswith("ReferenceError: cannot find")
     assert run('import "./program.js";').error.startswith("ReferenceError: cannot find")
 
 
 def test_a_runtime_refuses_another_language(javascript_programs: Programs) -> None:
-    python = Programs(
-        javascript_programs._runner,
-        javascript_programs._sandbox,
-        javascript_programs._prepared,
-        "python",
-        "program.py",
-    )
+    python = javascript_programs.speaking("python", "program.py")
     said = "TypeError: this runtime runs javascript, not python"
     assert python("print(1)").error == said

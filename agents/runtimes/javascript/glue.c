@@ -8,6 +8,7 @@
  * What can be JavaScript is: runtime.js drives a run. This file has what cannot.
  */
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <wasi/api.h>
@@ -38,6 +39,7 @@ IMPORT(fail) void host_fail(const void *text, size_t size);
 #define SPARE (64 * 1024)
 /* Garbage is collected when the heap has grown by this much. */
 #define GARBAGE (4 * 1024 * 1024)
+#define RESERVE (64 * 1024)
 #define LARGEST_RANDOM (4 * 1024 * 1024)
 #define BAD_REQUEST 4
 
@@ -47,6 +49,43 @@ static JSContext *ctx;
 static JSValue driver;
 /* Whether a run is under way: the host functions can be used. */
 static bool running;
+
+/* ---- Memory ------------------------------------------------------------------------- */
+
+/* Given back when memory is full, so that the engine has some for its error. */
+static void *reserve;
+
+static void *given(void *at, size_t size) {
+  if (!at && size) {
+    free(reserve);
+    reserve = NULL;
+  }
+  return at;
+}
+
+static void *js_malloc_(void *unused, size_t size) {
+  (void)unused;
+  return given(malloc(size), size);
+}
+
+static void *js_calloc_(void *unused, size_t count, size_t size) {
+  (void)unused;
+  return given(calloc(count, size), count * size);
+}
+
+static void *js_realloc_(void *unused, void *at, size_t size) {
+  (void)unused;
+  return given(realloc(at, size), size);
+}
+
+static void js_free_(void *unused, void *at) {
+  (void)unused;
+  free(at);
+}
+
+static const JSMallocFunctions memory = {
+    js_calloc_, js_malloc_, js_free_, js_realloc_, malloc_usable_size,
+};
 
 /* ---- Host functions ---------------------------------------------------------------- */
 
@@ -277,13 +316,6 @@ HOST(js_is_running) {
   return JS_NewBool(ctx, running);
 }
 
-HOST(js_is_full) {
-  (void)c, (void)self, (void)count, (void)args;
-  void *part = malloc(SPARE);
-  free(part);
-  return JS_NewBool(ctx, !part);
-}
-
 /* Tell what was thrown, where runtime.js itself could not. */
 static int broken(void) {
   static const char unknown[] = "the interpreter aborted";
@@ -298,6 +330,7 @@ static int broken(void) {
 
 /* Run everything that was begun, until runtime.js says that it is the end. */
 static int drive(const char *name, int count, JSValueConst *args) {
+  reserve = malloc(RESERVE);
   JSValue begun = ask_driver(name, count, args);
   if (JS_IsException(begun)) return broken();
   JS_FreeValue(ctx, begun);
@@ -308,6 +341,7 @@ static int drive(const char *name, int count, JSValueConst *args) {
     while ((ran = JS_ExecutePendingJob(runtime, &which)) > 0) continue;
     JSValue turned = ran < 0 ? JS_EXCEPTION : ask_driver("turn", 0, NULL);
     if (JS_IsException(turned)) return broken();
+    if (!reserve) reserve = malloc(RESERVE);
     JS_ToInt32(ctx, &left, turned);
     JS_FreeValue(ctx, turned);
     if (left <= 0) return -left;
@@ -334,7 +368,6 @@ static const JSCFunctionListEntry host_functions[] = {
     JS_CFUNC_DEF("log", 2, js_log),
     JS_CFUNC_DEF("fail", 1, js_fail),
     JS_CFUNC_DEF("isRunning", 0, js_is_running),
-    JS_CFUNC_DEF("isFull", 0, js_is_full),
     JS_CFUNC_DEF("evaluate", 2, js_evaluate),
 };
 #define COUNT (int)(sizeof host_functions / sizeof host_functions[0])
@@ -344,7 +377,7 @@ static int export_host(JSContext *c, JSModuleDef *module) {
 }
 
 static void boot(void) {
-  runtime = JS_NewRuntime();
+  runtime = JS_NewRuntime2(&memory, NULL);
   ctx = JS_NewContext(runtime);
   JSModuleDef *host = JS_NewCModule(ctx, "caxton:host", export_host);
   JS_AddModuleExportList(ctx, host, host_functions, COUNT);

@@ -83,8 +83,6 @@ function excerpt({ file, row, column }) {
 }
 
 function described(error) {
-  // Without memory for its error, the engine throws null.
-  if (error === null && host.isFull()) return "InternalError: out of memory";
   try {
     return String(error);
   } catch {

@@ -200,7 +200,7 @@ TypeError: cannot read property 'x' of null (program.js:2:10)
     return o.x;
            ^
   at f (program.js:2:10)
-  at <anonymous> (program.js:4:1)""",
+  at <anonymous> (program.js:4:3)""",
         ),
         (
             'import fs from "fs";',
@@ -285,7 +285,6 @@ DEEP = {
     "arrays": "let a = []; for (let i = 0; i < 1e5; i++) a = [a]; a.flat(Infinity)",
     "brackets": 'eval("(".repeat(1e5))',
     "literals": 'eval("[".repeat(1e5))',
-    "objects": 'eval("x={a:".repeat(1e5))',
     "blocks": 'eval("{".repeat(1e6))',
     "templates": 'eval("`${".repeat(1e5))',
     "operators": 'eval("!".repeat(1e6) + 1)',

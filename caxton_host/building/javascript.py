@@ -57,7 +57,9 @@ _MODULES: Mapping[str, str] = {
     "caxton:events": "runtimes/javascript/events.js",
     "caxton:modules": "runtimes/javascript/modules.js",
     "caxton:tools": "runtimes/javascript/tools.js",
-    "caxton": "sdk/javascript/caxton.js",
+    "caxton:sdk": "sdk/javascript/caxton.js",
+    "caxton:chat": "sdk/javascript/chat.js",
+    "caxton": "sdk/javascript/index.js",
     "caxton:runtime": "runtimes/javascript/runtime.js",
 }
 #: What the eraser imports for purposes that it does not have here.
@@ -98,9 +100,9 @@ def compile(source: Path, module: Path, scratch: Path) -> None:
 def kept_runtime(cache: Path) -> Path:
     """Return where the runtime that agents are made of is kept, once it is built."""
     inputs = [version(tool).encode() for tool in _TOOLS]
-    folder = _shared("runtimes/javascript")
-    ours = [Path(__file__), *sorted(folder.iterdir()), _shared(_MODULES["caxton"])]
-    for file in ours:
+    folders = (_shared("runtimes/javascript"), _shared("sdk/javascript"))
+    ours = (file for folder in folders for file in sorted(folder.iterdir()))
+    for file in (Path(__file__), *ours):
         inputs += [file.name.encode(), file.read_bytes()]
     digest = hashlib.sha256(b"\0".join(inputs)).hexdigest()[:12]
     return cache / f"javascript-{digest}.wasm"

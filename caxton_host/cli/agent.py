@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,20 +13,28 @@ from click.shell_completion import CompletionItem
 
 from ..core.analysis.checking import astray
 from ..core.calls import JSON
+from ..core.commands import entry_of
 from ..core.limits import Limits
 from ..errors import CaxtonError, ModuleRefused
 from ..runs.modules import read_module
 from .config import without_type
 from .context import HostApi, as_json, wait
-from .output import USAGE, complain, counted, note, patience, say, show, table, to_json
+from .output import (
+    USAGE,
+    complain,
+    counted,
+    note,
+    patience,
+    say,
+    show,
+    table,
+    ticker,
+    to_json,
+)
 
 if TYPE_CHECKING:
     from ..core.tools.manifest import Manifest
     from ..sandbox.binary import ModuleInfo
-
-
-#: Seconds between two lines in a log; on a terminal there is a clock.
-_EVERY = 10.0
 
 
 @click.group("agent")
@@ -129,7 +136,7 @@ def build(
             lang=lang,
             into=into,
             cache=host.paths().cache / "build",
-            progress=None if sys.stderr.isatty() else _ticker(folder),
+            progress=ticker(f"compiling {folder}"),
         )
     if as_json:
         show(
@@ -173,19 +180,6 @@ def _untyped(module: Path) -> Sequence[str]:
 
     manifest = read_manifest(module.read_bytes())
     return untyped(manifest.input_schema) if manifest else ()
-
-
-def _ticker(folder: Path) -> Callable[[float], None]:
-    """Return a callback that logs the compile time every ten seconds."""
-    told = 0
-
-    def tell(seconds: float) -> None:
-        nonlocal told
-        if seconds // _EVERY > told:
-            told = int(seconds // _EVERY)
-            note(f"compiling {folder}: {seconds:.0f} s")
-
-    return tell
 
 
 @command.command("list")
@@ -309,7 +303,7 @@ def _look(module: bytes, entry: str) -> _Found:
     found = _Found(module=module)
     try:
         found.info = inspect_module(module)
-        check(module, Limits(), entry)
+        check(module, Limits().of(module), entry_of(module, entry))
     except ModuleRefused as exc:
         found.problem = exc
     try:
@@ -325,7 +319,7 @@ async def _compile(host: HostApi, module: bytes, entry: str) -> ModuleRefused | 
 
     async with open_sandbox(host.paths(), Places()) as sandbox:
         try:
-            await sandbox.prepare(module, Limits(), entry)
+            await sandbox.prepare(module, Limits(), entry_of(module, entry))
         except ModuleRefused as exc:
             return exc
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields as fields_of
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ..core.calls import JSON
 from ..core.grants.grants import Grant
@@ -15,9 +15,10 @@ from ..core.tools.schemas import bounded
 from ..errors import BadBytes
 from ..lib.json_schema import check
 from . import fields as f
-from .fields import STRING, mapping, object_, shaped
+from .fields import STRING, array, mapping, object_, shaped
 from .model import CALLER, Agent, Config, Expose
 from .rules import pattern, rules
+from .servers import env
 from .source import At
 from .tools import SCHEMA_OF_OBJECT, exposed, exposed_name
 
@@ -32,6 +33,8 @@ _SIZES = frozenset(
         "output",
         "log",
         "recorded",
+        "files",
+        "scratch",
     }
 )
 _TIMES = frozenset({"compile_cpu", "compute", "wall"})
@@ -136,6 +139,24 @@ _EXPOSE: f.Fields = {
     "output_schema": ("output_schema", _object_schema),
 }
 
+
+@shaped(STRING)
+def _file(value: object, at: At) -> tuple[str, Path]:
+    name = f.text(value, at)
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or name.startswith("~"):
+        raise at.error(
+            "is not inside the folder of this file",
+            fix='copy it there, and write it like: files = ["data"]',
+        )
+    return path.as_posix(), at.source.folder / path
+
+
+@shaped(array(STRING))
+def _files(value: object, at: At) -> dict[str, Path]:
+    return dict(f.listed(_file)(value, at))
+
+
 _AGENT: f.Fields = {
     "module": ("module", f.path),
     "wasm": ("module", f.path),
@@ -149,6 +170,9 @@ _AGENT: f.Fields = {
     "allow": ("allow", rules("allow")),
     "deny": ("deny", rules("deny")),
     "expose": ("expose", f.tables(_EXPOSE, Expose)),
+    "args": ("args", f.listed(f.text)),
+    "env": ("env", env),
+    "files": ("files", _files),
 }
 shaped(object_(_AGENT))(agent)
 

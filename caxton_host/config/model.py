@@ -80,6 +80,12 @@ class Agent:
         names: Its own names for tools, to ``(server, tool)``. They grant nothing.
 
         expose: How it is offered to others.
+
+        args: Arguments of a WASI program, without its name.
+
+        env: Its environment.
+
+        files: The paths that it has for files and folders of the machine.
     """
 
     name: str
@@ -95,6 +101,14 @@ class Agent:
         default_factory=dict[str, tuple[str, str]]
     )
     expose: Expose = field(default_factory=Expose)
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    files: Mapping[str, Path] = field(default_factory=dict[str, Path])
+
+    @property
+    def own_names(self) -> dict[str, JSON]:
+        """Its own names for tools, to ``SERVER/TOOL``."""
+        return {name: f"{server}/{tool}" for name, (server, tool) in self.names.items()}
 
     @property
     def language(self) -> Language | None:

@@ -148,7 +148,8 @@ def _env_name(name: str, at: At) -> None:
 
 
 @shaped(mapping(STRING))
-def _env(value: object, at: At) -> dict[str, str]:
+def env(value: object, at: At) -> dict[str, str]:
+    """Read environment variables. Values are secrets if their names sound so."""
     found: dict[str, str] = f.mapped(f.text, _env_name)(value, at)
     for name, content in found.items():
         if sounds_secret(name):
@@ -242,7 +243,7 @@ def _resources(value: object, at: At) -> Resources | None:
 _ENDPOINT: f.Fields = {
     "command": ("command", _command),
     "args": ("args", f.listed(f.text)),
-    "env": ("env", _env),
+    "env": ("env", env),
     "cwd": ("cwd", f.path),
     "url": ("url", f.url),
     "headers": ("headers", f.header_map),

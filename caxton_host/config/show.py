@@ -164,6 +164,9 @@ def _agent(agent: Agent) -> dict[str, JSON]:
         "names": {name: "/".join(target) for name, target in agent.names.items()},
         "grant": agent.grant.to_payload(),
         "expose": _given(asdict(agent.expose)),
+        "args": [*agent.args],
+        "env": {**agent.env},
+        "files": [*agent.files],
     }
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from .calls import JSON
+from .commands import is_command
 from .sections import is_interpreter
 
 _MIB = 1024 * 1024
@@ -70,6 +71,13 @@ class Limits:
         log: All log lines of the run.
 
         recorded: All payloads of the events of the run.
+
+        wasi_calls: Calls of WASI. It and the next two are for WASI programs; ``None``:
+            the default, which `of` fills in for them.
+
+        files: The configured files of a WASI program.
+
+        scratch: What it writes into files, in memory.
     """
 
     module: int = 32 * _MIB
@@ -84,12 +92,15 @@ class Limits:
     wall: float = 600.0
     total_calls: int = 1_000
     host_calls: int = 100_000
-    params: int = 64 * 1024
+    params: int = 512 * 1024
     input: int = _MIB
     result: int = _MIB
     output: int = _MIB
     log: int = 64 * 1024
     recorded: int = 256 * _MIB
+    wasi_calls: int | None = None
+    files: int | None = None
+    scratch: int | None = None
 
     def memory_of(self, *, large: bool) -> int:
         """Return the limit on memory; *large*: for a component or an interpreter."""
@@ -98,12 +109,26 @@ class Limits:
 
     def of(self, module: bytes) -> Limits:
         """Return these limits with the defaults of that kind of module filled in."""
-        large = is_component(module) or is_interpreter(module)
-        return replace(self, memory=self.memory_of(large=large))
+        command = is_command(module)
+        large = command or is_component(module) or is_interpreter(module)
+        limits = replace(self, memory=self.memory_of(large=large))
+        return limits.of_command() if command else limits
+
+    def of_command(self) -> Limits:
+        """Return these limits with the defaults of a WASI program filled in."""
+        missing = {key: _OF_COMMANDS[key] for key in _OF_COMMANDS if self._lacks(key)}
+        return replace(self, **missing) if missing else self
+
+    def _lacks(self, key: str) -> bool:
+        return getattr(self, key) is None
 
     def to_payload(self) -> dict[str, JSON]:
         """Return the limits as ``RunStarted.limits`` holds them."""
-        return {name: getattr(self, name) for name in _NAMES}
+        return {
+            name: getattr(self, name)
+            for name in _NAMES
+            if not (name in _OF_COMMANDS and self._lacks(name))
+        }
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> Limits:
@@ -111,6 +136,11 @@ class Limits:
         return cls(**{key: payload[key] for key in payload if key in _NAMES})
 
 
+_OF_COMMANDS: Mapping[str, int] = {
+    "wasi_calls": 1_000_000,
+    "files": 16 * _MIB,
+    "scratch": 16 * _MIB,
+}
 _NAMES = tuple(field.name for field in fields(Limits))
 
 

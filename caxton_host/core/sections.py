@@ -15,7 +15,8 @@ from ..errors import BadBytes
 INTERPRETER = "caxton:interpreter"
 
 _HEADER = 8
-_CUSTOM = 0
+_CORE = b"\0asm\1\0\0\0"
+_CUSTOM, _IMPORTS = 0, 2
 #: A module of 32 MiB could have 16 million sections.
 _MAX_SECTIONS = 10_000
 
@@ -56,6 +57,23 @@ def is_interpreter(module: bytes) -> bool:
     return any(_places(module, INTERPRETER))
 
 
+def imports_from(module: bytes, name: str) -> bool:
+    r"""
+    Return whether a core module imports from the module *name*.
+
+    It is enough that the name is among its imports: the gate knows all that there are.
+
+    >>> imports_from(b"\0asm\1\0\0\0" + b"\2\5\1\1a\1b", "a")
+    True
+    """
+    encoded = name.encode()
+    wanted = _leb128(len(encoded)) + encoded
+    return module.startswith(_CORE) and any(
+        kind == _IMPORTS and wanted in module[start:end]
+        for kind, start, end in _sections(module)
+    )
+
+
 def section(name: str, content: bytes) -> bytes:
     """Return a section with *content*, to append to a module."""
     encoded = name.encode()
@@ -66,17 +84,22 @@ def section(name: str, content: bytes) -> bytes:
 def _places(module: bytes, name: str) -> Iterator[tuple[int, int]]:
     """Yield where the content of each section of that name begins and ends."""
     wanted = name.encode()
+    for kind, start, end in _sections(module):
+        if kind == _CUSTOM and end <= len(module):
+            length, first = _number(module, start)
+            if module[first : min(first + length, end)] == wanted:
+                yield first + length, end
+
+
+def _sections(module: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the kind of each section, and where its content begins and ends."""
     at = _HEADER
     for _ in range(_MAX_SECTIONS):
         if at >= len(module):
             break
         size, start = _number(module, at + 1)
-        end = start + size
-        if module[at] == _CUSTOM and end <= len(module):
-            length, first = _number(module, start)
-            if module[first : min(first + length, end)] == wanted:
-                yield first + length, end
-        at = end
+        yield module[at], start, start + size
+        at = start + size
 
 
 def _leb128(number: int) -> bytes:

@@ -74,7 +74,7 @@ class Prepared:
     Attributes:
         sha256: Digest of the module's bytes, in hex.
 
-        abi: ``core/1`` or ``component/1``.
+        abi: ``core/1``, ``component/1`` or ``wasi/1``.
 
         engine: Version and configuration it was compiled for. Fuel is exact
             between equal ones.
@@ -109,6 +109,9 @@ class Guest:
         program: The result of ``program()``, as msgpack: nil, or what a runtime is to
             execute.
 
+        command: What a WASI program is given, as msgpack: nil, or a map of ``args``,
+            ``env`` and ``files``, the path of each to its bytes.
+
         seed: 32 bytes, the seed of ``random()``.
 
         seeds: The seeds after that many calls, of a run that was forked there. They
@@ -124,6 +127,7 @@ class Guest:
     context: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     tools: bytes = b"\x90"
     program: bytes = b"\xc0"
+    command: bytes = b"\xc0"
     seed: bytes
     seeds: Mapping[int, bytes] = field(default_factory=dict[int, bytes])
     now: int
@@ -140,7 +144,7 @@ class Ending:
         code: The exit code that it returned.
 
         limit: Which limit: ``fuel``, ``compute``, ``host_calls``, ``memory``,
-            ``output``; ``stack`` of an interpreter.
+            ``output``, ``wasi_calls``; ``stack`` of an interpreter.
 
         message: The trap in words, or the guest's own message when it failed.
 
@@ -170,7 +174,8 @@ class Sandbox(Protocol):
             limits: What it may require, and what compiling it may cost.
 
             entry: The function it must export, without parameters. It returns an i32;
-                that of a component returns a ``result<_, string>``.
+                that of a component returns a ``result<_, string>``, and that of a WASI
+                program nothing.
 
         Raises:
             ModuleRefused: It is not a module, or requires too much.

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ..core.calls import JSON
+from ..core.commands import entry_of
 from ..core.grants.approvals import lapsed
 from ..core.grants.call_terms import Terms
 from ..core.grants.forks import forking_point
@@ -364,7 +365,8 @@ class Host:
         run_id = scope.run_id
         known = tuple(self.servers)
         limits = request.limits.of(request.module)
-        prepared = await self.sandbox.prepare(request.module, limits, request.entry)
+        entry = entry_of(request.module, request.entry)
+        prepared = await self.sandbox.prepare(request.module, limits, entry)
         wanted = request.grant.servers(known)
         named = [server for server, _ in request.names.values()]
         offered = await tools.offered(
@@ -383,7 +385,7 @@ class Host:
             longest=request.limits.input,
         )
         context = with_prompt(request, found.context, run_id)
-        request = replace(request, limits=limits, context=context)
+        request = replace(request, entry=entry, limits=limits, context=context)
         resources = self.redact.value(found.record)
         setting = self._setting(prepared, offered, resources)
         started = started_as(request, setting, catalogue, self.redact)
@@ -398,7 +400,14 @@ class Host:
             actor=request.actor,
             execution=start_of(run_id, started, manifest, request.trace),
             prepared=prepared,
-            guest=guest_for(request.agent, started, definitions, 0, request.program),
+            guest=guest_for(
+                request.agent,
+                started,
+                definitions,
+                0,
+                program=request.program,
+                files=request.files,
+            ),
             grant=request.grant,
             routes=reaching(catalogue.routes, started.unlisted, offered),
             schemas=catalogue.schemas,
@@ -409,6 +418,7 @@ class Host:
                 **(request.program.blobs if request.program else {}),
                 **definitions,
                 **found.blobs,
+                **request.files,
             },
         )
 

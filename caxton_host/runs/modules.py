@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from ..config import Agent
 from ..config.model import CALLER
 from ..core.calls import JSON
+from ..core.log.events import RunStarted
 from ..core.programs import (
     CODE_SCHEMA,
     LARGEST,
@@ -18,6 +19,7 @@ from ..core.programs import (
     Program,
     Runtime,
     called_with,
+    language_of,
     program_of,
     runtime_of,
 )
@@ -26,6 +28,7 @@ from ..core.tools.schemas import bounded
 from ..errors import BadBytes, ModuleRefused, UsageError
 from ..lib.codec import load_json
 from ..lib.json_schema import check, mismatch
+from .locked import read_locked
 
 
 def located(agent: Agent) -> Path:
@@ -86,10 +89,11 @@ def _unreadable(path: Path, exc: OSError) -> UsageError:
 
 def read_program(path: Path, language: Language) -> Program:
     """
-    Return the program in a file.
+    Return the program in a file, with its locked packages.
 
     Raises:
-        UsageError: It cannot be read, or `program_of` refuses it.
+        UsageError: It cannot be read, `program_of` refuses it, or its packages are not
+            locked.
     """
     try:
         with path.open("rb") as file:
@@ -99,7 +103,41 @@ def read_program(path: Path, language: Language) -> Program:
             f"cannot read the program {shown(path)}: {exc.strerror}",
             fix="name a file that exists",
         ) from None
-    return program_of(path.name, source, language=language)
+    program = program_of(path.name, source, language=language)
+    if language != "python":
+        return program
+    packages, locked = read_locked(path, program.source.decode())
+    return replace(program, packages=packages, locked=locked)
+
+
+def read_instead(
+    path: Path, started: RunStarted, limit: int
+) -> tuple[bytes | None, Program | None]:
+    """
+    Return the module or the program in a file, to replace that of a recorded run.
+
+    Args:
+        path: Its suffix tells which of the two it is.
+
+        started: The first event of the run.
+
+        limit: Most bytes of a module.
+
+    Raises:
+        UsageError: It cannot be read, or is a program for another runtime.
+    """
+    language = language_of(path.name)
+    if language is None:
+        return read_module(path, limit), None
+    before = started.program
+    if before is None or runtime_of(cast("Language", before["language"])) != runtime_of(
+        language
+    ):
+        raise UsageError(
+            f"the run did not execute a program in {language}",
+            fix="name a file of the same kind as the agent's",
+        )
+    return None, read_program(path, language)
 
 
 def shown(path: Path) -> Path:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ..core.calls import JSON
+from ..core.commands import Command
 from ..core.grants.forks import MAX_LINEAGE, Inherited, prefix
 from ..core.grants.grants import Grant
 from ..core.grants.journal import Journal
@@ -229,7 +230,7 @@ class Recording:
             program: Executed instead of the recorded one.
 
         Raises:
-            NotFoundError: A definition that it saw was not kept.
+            NotFoundError: A definition or a file that it saw was not kept.
         """
         definitions = {
             digest: await store.blob(digest)
@@ -237,12 +238,15 @@ class Recording:
             if isinstance(entry, dict) and entry.get("visible")
             for digest in [str(entry["definition_sha256"])]
         }
+        command = Command.from_payload(self.started.command)
+        files = {digest: await store.blob(digest) for digest in command.files.values()}
         guest = guest_for(
             domain,
             self.started,
             definitions,
             self.history[0].recorded_at,
-            program or await self._program(store),
+            program=program or await self._program(store),
+            files=files,
         )
         if not self.lineage:
             return guest
@@ -360,12 +364,14 @@ def schemas_of(guest: Guest) -> dict[str, dict[str, JSON]]:
     return {tool["name"]: tool["input_schema"] or {} for tool in listed}
 
 
-def guest_for(
+def guest_for(  # noqa: PLR0913 -- by name
     domain: str,
     started: RunStarted,
     definitions: Mapping[str, bytes],
     at: int,
+    *,
     program: Program | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> Guest:
     """
     Return what the guest of a run is given: what its log holds, and nothing else.
@@ -380,7 +386,15 @@ def guest_for(
         at: When *started* was recorded.
 
         program: What *started* names.
+
+        files: Digest to the bytes of every file that the run may read.
     """
+    command: dict[str, object] | None = None
+    if started.command is not None:
+        found = Command.from_payload(started.command)
+        kept = files or {}
+        content = {path: kept[digest] for path, digest in found.files.items()}
+        command = {"args": found.args, "env": found.env, "files": content}
     known = {key: codec.decode_trusted(data) for key, data in definitions.items()}
     return Guest(
         domain=domain,
@@ -390,6 +404,7 @@ def guest_for(
         context={key: codec.encode(value) for key, value in started.context.items()},
         tools=codec.encode(listing(started.catalogue, known)),
         program=codec.encode(program.to_guest() if program else None),
+        command=codec.encode(command),
         seed=bytes.fromhex(started.seed),
         now=at,
     )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ..core.calls import JSON, Completed
+from ..core.commands import ABI, Command
 from ..core.grants.call_terms import Terms
 from ..core.grants.forks import Point
 from ..core.grants.grants import Grant
@@ -23,6 +24,7 @@ from ..core.tools.contexts import BUILT_IN, prompted
 from ..errors import BadBytes, UsageError
 from ..lib import codec
 from ..ports.sandbox import Prepared
+from .command_files import check_command
 from .modules import check_input
 
 _log = logging.getLogger("caxton_host")
@@ -52,6 +54,10 @@ class RunRequest:
 
         trace: The W3C trace context of the caller: ``traceparent`` and, if given,
             ``tracestate``. Other keys are ignored.
+
+        command: What a WASI program is given; its arguments without its name.
+
+        files: The bytes of its files, by their digests.
     """
 
     agent: str
@@ -70,6 +76,8 @@ class RunRequest:
     prompt: str | None = None
     private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
+    command: Command = field(default_factory=Command)
+    files: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +171,7 @@ def check_request(request: RunRequest, redact: Redactor) -> None:
 
     Raises:
         UsageError: The input cannot be recorded, is too large, or does not match the
-            ``input_schema`` of the agent.
+            ``input_schema`` of the agent; or what a WASI program is given cannot be.
     """
     if request.program is not None:
         _check_secrets(request.program, redact)
@@ -178,6 +186,7 @@ def check_request(request: RunRequest, redact: Redactor) -> None:
             fix="pass less, or raise limits.input of the agent",
         )
     check_input(request.module, value)
+    check_command(request.module, request.command, request.files, redact)
 
 
 def _check_secrets(program: Program, redact: Redactor) -> None:
@@ -205,6 +214,10 @@ def started_as(
 
         redact: Removes secrets from input and context.
     """
+    command = None
+    if setting.prepared.abi == ABI:
+        args = (request.agent, *request.command.args)
+        command = replace(request.command, args=args).to_payload()
     return RunStarted(
         agent=request.agent,
         actor=request.actor,
@@ -224,6 +237,7 @@ def started_as(
         resources=setting.resources,
         unlisted=setting.unlisted,
         program=request.program.to_payload() if request.program else None,
+        command=redact.value(command),
     )
 
 

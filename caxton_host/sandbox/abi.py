@@ -15,7 +15,7 @@ guest's differ.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ctypes import string_at
 from dataclasses import dataclass
 from struct import Struct
@@ -33,6 +33,7 @@ from .wire import STACK_OVERFLOW, End, Start
 
 _OK, _BAD_REQUEST = 0, 4
 _TYPES = {"i32": wasmtime.ValType.i32, "i64": wasmtime.ValType.i64}
+_LAYOUTS = {"i32": "I12x", "i64": "Q8x"}
 _LEVELS = 3
 
 _NO_KEY = "the run has no context of that key"
@@ -61,6 +62,9 @@ class Session(Execution):
     def enter(self, caller: int) -> None:
         """Charge for a host call, and find the guest's memory."""
         self.charge()
+        self._reach(caller)
+
+    def _reach(self, caller: int) -> None:
         if self._memory is None:
             self._memory = engine.caller_memory(caller)
             if self._memory is None:
@@ -191,39 +195,70 @@ def _types(text: str) -> list[wasmtime.ValType]:
     return [_TYPES[name]() for name in text.strip("()").split(", ") if name]
 
 
-def _prepare(name: str, signature: str) -> tuple[Callable[..., int | None], Struct]:
-    # Each value has 16 bytes; all parameters are i32, of which 12 are unused.
+def _arguments(signature: str) -> Struct:
+    # Each value has 16 bytes, of which an i32 uses 4.
     parameters, _, _ = signature.partition(" -> ")
-    return _METHODS[name], Struct("<" + "I12x" * len(_types(parameters)))
+    names = [name for name in parameters.strip("()").split(", ") if name]
+    return Struct("<" + "".join(_LAYOUTS[name] for name in names))
 
 
-_TABLE = [_prepare(*item) for item in HOST_FUNCTIONS.items()]
+def callback(
+    functions: Mapping[str, str],
+    methods: Mapping[str, Callable[..., int | None]],
+    enter: Callable[[Any, int], None],
+) -> object:
+    """
+    Return the callback of host functions, which knows them by their order.
+
+    Args:
+        functions: Their names, with their types.
+
+        methods: Of the session, by the same names.
+
+        enter: Of the session, called before each of them.
+    """
+    table = [(methods[name], _arguments(types)) for name, types in functions.items()]
+
+    @engine.host_callback
+    def called(number: int, caller: int, values: int, _count: int) -> int:
+        session = current()
+        try:
+            enter(session, caller)
+            method, arguments = table[number]
+            given = arguments.unpack(string_at(values, arguments.size))
+            result = method(session, *given)
+            if result is not None:
+                ctypes.c_uint64.from_address(values).value = result
+        except Ended:
+            return engine.new_trap()
+        except BaseException as exc:  # noqa: BLE001 -- see session.py
+            session.end(End(kind="failed", message=f"a host function: {exc!r}"))
+            return engine.new_trap()
+        return 0
+
+    return called
 
 
-@engine.host_callback
-def _host_function(number: int, caller: int, values: int, _count: int) -> int:
-    session = cast("Session", current())
-    try:
-        session.enter(caller)
-        method, arguments = _TABLE[number]
-        result = method(session, *arguments.unpack(string_at(values, arguments.size)))
-        if result is not None:
-            ctypes.c_uint64.from_address(values).value = result
-    except Ended:
-        return engine.new_trap()
-    except BaseException as exc:  # noqa: BLE001 -- see session.py
-        session.end(End(kind="failed", message=f"a host function: {exc!r}"))
-        return engine.new_trap()
-    return 0
+def define(
+    linker: wasmtime.Linker,
+    namespace: str,
+    functions: Mapping[str, str],
+    called: object,
+) -> None:
+    """Define host functions; *called* is their `callback`."""
+    for number, (name, signature) in enumerate(functions.items()):
+        parameters, _, results = signature.partition(" -> ")
+        type_ = wasmtime.FuncType(_types(parameters), _types(results))
+        engine.define(linker, (namespace, name), type_, called, number)
+
+
+_CALLED = callback(HOST_FUNCTIONS, _METHODS, Session.enter)
 
 
 def link(built: wasmtime.Engine) -> wasmtime.Linker:
     """Return a linker with all host functions, for modules of that engine."""
     linker = wasmtime.Linker(built)
-    for number, (name, signature) in enumerate(HOST_FUNCTIONS.items()):
-        parameters, _, results = signature.partition(" -> ")
-        type_ = wasmtime.FuncType(_types(parameters), _types(results))
-        engine.define(linker, (NAMESPACE, name), type_, _host_function, number)
+    define(linker, NAMESPACE, HOST_FUNCTIONS, _CALLED)
     return linker
 
 
@@ -247,7 +282,7 @@ class ModuleCode:
         try:
             instance = self.pre.instantiate(store)
             run = engine.exported_function(store, instance, session.start.entry)
-            code = run(store)
+            code = run(store) or 0
         except wasmtime.Trap as trap:
             return session.stop or _trapped(trap)
         except wasmtime.WasmtimeError as exc:
@@ -256,12 +291,19 @@ class ModuleCode:
         return End(kind="returned", code=code, message=said(reason, self.most))
 
 
-def load(
-    built: wasmtime.Engine, linker: wasmtime.Linker, most: int, artifact: bytes
-) -> ModuleCode:
-    """Return the module in *artifact*, native code that this host must have made."""
-    module = wasmtime.Module.deserialize(built, artifact)
-    return ModuleCode(built, linker.instantiate_pre(module), most)
+def deserialize(built: wasmtime.Engine, artifact: bytes | str) -> wasmtime.Module:
+    """
+    Return the module in an artifact.
+
+    Args:
+        built: What it was compiled for.
+
+        artifact: Native code that this host must have made, or the path of a file of
+            it, which is mapped.
+    """
+    if isinstance(artifact, str):
+        return wasmtime.Module.deserialize_file(built, artifact)
+    return wasmtime.Module.deserialize(built, artifact)
 
 
 #: Traps of wasmtime, by the names that events have for them.

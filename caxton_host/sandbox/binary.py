@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
+from ..core.commands import ABI, MODULE
 from ..core.names import clean_name
 from ..errors import ModuleRefused
 
@@ -137,6 +138,8 @@ MAX_TABLES = 100
 MAX_MEMORIES = 100
 MAX_GLOBALS = 10_000
 MAX_SEGMENTS = 10_000
+#: A small program in Go has 28,000.
+MAX_DATA_SEGMENTS = 200_000
 MAX_BODY = 1024 * 1024
 MAX_LOCALS = 2_000
 MAX_LOCAL_GROUPS = 100_000
@@ -250,6 +253,13 @@ class ModuleInfo:
     functions: int
     custom_sections: tuple[str, ...]
 
+    @property
+    def abi(self) -> str:
+        """The name of its ABI in logs."""
+        if any(wanted.module == MODULE for wanted in self.imports):
+            return ABI
+        return f"{self.kind}/1"
+
 
 def parse_module(module: bytes) -> ModuleInfo:
     """
@@ -307,7 +317,7 @@ class ModuleParser:
             8: _start,
             9: _counted("element segments", MAX_SEGMENTS),
             _CODE: self._code,
-            11: _counted("data segments", MAX_SEGMENTS),
+            11: _counted("data segments", MAX_DATA_SEGMENTS),
             12: _data_count,
         }
 
@@ -473,4 +483,4 @@ def _start(reader: Reader) -> None:
 
 
 def _data_count(reader: Reader) -> None:
-    reader.count("data segments", MAX_SEGMENTS)
+    reader.count("data segments", MAX_DATA_SEGMENTS)

@@ -10,18 +10,28 @@ and gives good messages; the confinement of that child makes compiling harmless.
 
 from __future__ import annotations
 
+from ..core.commands import ABI, MODULE
 from ..core.limits import COMPONENT, Limits, is_component
 from ..core.names import clean_name, nearest
 from ..errors import ModuleRefused
 from .binary import HEADER, MAX_NAME, Import, ModuleInfo, parse_module
 from .component_binary import parse_component
-from .interface import CORE_ENTRY_TYPE, FUNCTIONS, HOST_FUNCTIONS, INTERFACE, NAMESPACE
+from .interface import (
+    CORE_ENTRY_TYPE,
+    FUNCTIONS,
+    HOST_FUNCTIONS,
+    INTERFACE,
+    NAMESPACE,
+    WASI_ENTRY_TYPE,
+    WASI_FUNCTIONS,
+)
 
 #: How to build a component without WASI.
 _STUB = (
     "build it with its WASI stubbed out: componentize-py ... --stub-wasi, "
     "componentize-qjs ... --stub-wasi, jco componentize --disable all"
 )
+_NAMESPACES = {NAMESPACE: HOST_FUNCTIONS, MODULE: WASI_FUNCTIONS}
 _PAGE = 65_536
 _SHOWN = 128
 
@@ -30,7 +40,7 @@ _REMEDIES = (
     (
         "wasi",
         "",
-        "build for wasm32-freestanding (C, Zig) or wasm32-unknown-unknown (Rust)",
+        "build a command of WASI preview 1, without threads (wasm32-wasi, wasip1)",
     ),
     ("env", "abort", "compile with --use abort= (AssemblyScript)"),
     ("env", "memory", "let the module own its memory: drop --import-memory"),
@@ -71,7 +81,7 @@ def check(module: bytes, limits: Limits, entry: str) -> ModuleInfo:
         limits: Bounds on what it declares.
 
         entry: The function it must export, without parameters, giving an i32; of a
-            component, a ``result<_, string>``.
+            component, a ``result<_, string>``; of a WASI program, nothing.
 
     Raises:
         ModuleRefused: It is neither a core module nor a component, or declares too
@@ -121,19 +131,20 @@ def _check_header(module: bytes) -> None:
 
 def _check_import(wanted: Import) -> None:
     shown = f'"{wanted.module[:_SHOWN]}" "{wanted.name[:_SHOWN]}"'
-    if wanted.module != NAMESPACE:
+    known = _NAMESPACES.get(wanted.module)
+    if known is None:
         raise ModuleRefused(
             f"the module imports the {wanted.kind} {shown}; no agent may import it",
             fix=_remedy(wanted),
         )
-    expected = HOST_FUNCTIONS.get(wanted.name)
+    expected = known.get(wanted.name)
     if wanted.kind != "function" or expected is None:
-        close = nearest(wanted.name[:_SHOWN], list(HOST_FUNCTIONS))
+        close = nearest(wanted.name[:_SHOWN], list(known))
         raise ModuleRefused(
             f"the module imports the {wanted.kind} {shown}, which does not exist",
             fix=f'import "{close}"'
             if close
-            else "import one of the functions " + ", ".join(HOST_FUNCTIONS),
+            else "import one of the functions " + ", ".join(known),
         )
     if wanted.type != expected:
         raise ModuleRefused(
@@ -197,22 +208,24 @@ def _check_exports(info: ModuleInfo, entry: str) -> None:
             'the module does not export a memory named "memory"',
             fix="link with --export-memory, or without --import-memory",
         )
+    wanted = WASI_ENTRY_TYPE if info.abi == ABI else CORE_ENTRY_TYPE
     entry = clean_name(entry.encode(errors="backslashreplace"), MAX_NAME)
     found = exports.get(entry)
     if found is None:
-        others = [name for name, one in exports.items() if one.type == CORE_ENTRY_TYPE]
+        others = [name for name, one in exports.items() if one.type == wanted]
         close = nearest(entry, others)
+        fix = f"export it: a function {wanted}"
+        if info.abi == ABI:
+            fix = "build a command, a program with a main function; no library"
         raise ModuleRefused(
             f'the module does not export its entry point "{entry[:_SHOWN]}"',
-            fix=f'set entry = "{close[:_SHOWN]}"'
-            if close
-            else f"export it: a function {CORE_ENTRY_TYPE}",
+            fix=f'set entry = "{close[:_SHOWN]}"' if close else fix,
         )
-    if found.type != CORE_ENTRY_TYPE:
+    if found.type != wanted:
         raise ModuleRefused(
             f'the entry point "{entry[:_SHOWN]}" is '
             f"{found.type[:_SHOWN] or 'a ' + found.kind}",
-            fix=f"make it a function {CORE_ENTRY_TYPE}",
+            fix=f"make it a function {wanted}",
         )
 
 

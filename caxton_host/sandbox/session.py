@@ -90,17 +90,25 @@ class Execution:
             self.stop = end
 
     def charge(self) -> None:
-        """Charge for a host call."""
-        if self.stop:
-            raise Ended
+        """Count a host call, and charge for it."""
         self._calls += 1
         if self._calls > self.limits.host_calls:
             self._over("host_calls", f"more than {self.limits.host_calls} host calls")
+        self.burn()
+
+    def burn(self) -> None:
+        """Charge the fuel of a host call."""
+        if self.stop:
+            raise Ended
         left = engine.get_fuel(self.context)
         if left < CALL_FUEL:
             engine.set_fuel(self.context, 0)
             self._over("fuel", "no fuel left for a host call")
         engine.set_fuel(self.context, left - CALL_FUEL)
+
+    def finished(self, end: End) -> End:
+        """Return how the guest ended, once it has: what it left open is sent."""
+        return end
 
     def burnt(self) -> int:
         """Return how much fuel the guest has used."""
@@ -124,7 +132,9 @@ class Execution:
         if self._logged > self.limits.log:
             return
         most = wire.log_cap(self.limits)
-        text = ctypes.string_at(pointer, min(length, most))
+        self._say(level, ctypes.string_at(pointer, min(length, most)))
+
+    def _say(self, level: int, text: bytes) -> None:
         self._logged += max(len(text), wire.LINE_COST)
         self.host.log(level, text)
 
@@ -241,7 +251,7 @@ def execute(code: Code, session: Execution) -> End:
         session.context = engine.context_of(store)
         _watch(store)
         with _entered(session):
-            end = code.run(store, session)
+            end = session.finished(code.run(store, session))
         if end.kind in {"returned", "trap"} or end.limit not in {"", "compute"}:
             end.fuel = session.burnt()
         end.output = session.output

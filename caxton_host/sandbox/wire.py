@@ -48,7 +48,7 @@ _TO_WORKER: Mapping[int, int] = {
 
 ENDS = ("returned", "trap", "limit", "stopped", "no_room", "failed")
 _RETURNED = ENDS.index("returned")
-LIMITS = ("fuel", "compute", "host_calls", "memory", "output")
+LIMITS = ("fuel", "compute", "host_calls", "memory", "output", "wasi_calls")
 
 _HEADER = Struct("<IBI")
 _CALL = Struct("<QI")
@@ -85,6 +85,7 @@ class Start:
     context: dict[str, bytes]
     tools: bytes
     program: bytes
+    command: bytes = b"\xc0"
     seed: bytes
     now: int
 
@@ -224,6 +225,7 @@ def start(run: int, key: str, memory: int, guest: Guest) -> bytes:
         "context": dict(guest.context),
         "tools": guest.tools,
         "program": guest.program,
+        "command": guest.command,
         "seed": guest.seed,
         "now": guest.now,
     }

@@ -14,6 +14,7 @@ from typing import ClassVar, TypeAlias, assert_never, cast
 
 from ...errors import FailureKind, LogBrokenError, Sent
 from ..calls import JSON, Completed, Denied, Failed, Outcome
+from ..commands import Command
 from ..programs import digests_of
 
 Payload: TypeAlias = dict[str, JSON]
@@ -71,7 +72,7 @@ class RunStarted(Event):
     A run started. It records everything that the run was given.
 
     Attributes:
-        abi: ``core/1`` or ``component/1``.
+        abi: ``core/1``, ``component/1`` or ``wasi/1``.
 
         entry: The exported function that was called.
 
@@ -99,6 +100,9 @@ class RunStarted(Event):
         unlisted: Servers that could not list their tools. Their tools are not in the
             catalogue; names are compared with ``mcp__<server>__<tool>`` instead.
 
+        command: ``{args, env, files}`` of a WASI program, or ``None``; ``files`` is
+            the path of each to the SHA-256 of its bytes. See `Command`.
+
         program: What the module, a runtime, executes: ``{language, name, sha256}``,
             with ``packages``; ``None``: the module is a program itself.
     """
@@ -123,6 +127,7 @@ class RunStarted(Event):
     resources: Payload | None = None
     unlisted: tuple[JSON, ...] = ()
     program: Payload | None = None
+    command: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -608,7 +613,7 @@ _TUPLES = frozenset(
 _RARE = {
     "ToolInvoked": ("spends",),
     "ToolCompleted": ("cached", "withheld"),
-    "RunStarted": ("unlisted", "program"),
+    "RunStarted": ("unlisted", "program", "command"),
 }
 _LISTS = {name: tuple(_TUPLES.intersection(keys)) for name, keys in _KEYS.items()}
 
@@ -634,13 +639,14 @@ def blobs_of(event: Event) -> set[str]:
     """
     Return the digests of the blobs that *event* names.
 
-    Of a `RunStarted`: the module, the program, the definitions of tools and the
-    resources; of a `ToolCompleted`: the parts that are stored apart.
+    Of a `RunStarted`: the module, the program, the files, the definitions of tools and
+    the resources; of a `ToolCompleted`: the parts that are stored apart.
     """
     named: list[tuple[JSON, str]] = []
     digests: list[str] = []
     if isinstance(event, RunStarted):
         digests = [event.module_sha256, *digests_of(event.program)]
+        digests += Command.from_payload(event.command).files.values()
         named += [(entry, "definition_sha256") for entry in event.catalogue.values()]
         read = cast("dict[str, list[JSON]]", event.resources or {})
         named += [(entry, "sha256") for entries in read.values() for entry in entries]

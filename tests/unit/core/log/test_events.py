@@ -115,7 +115,7 @@ def test_every_event_of_the_design_is_there() -> None:
             RunStarted,
             """agent actor module_sha256 abi entry input context limits seed grants
             grants_sha256 catalogue servers host engine parent forked_from
-                resources unlisted program""",
+                resources unlisted program command""",
         ),
         (
             ToolInvoked,

@@ -108,6 +108,11 @@ def kept_runtime(cache: Path) -> Path:
     return cache / f"javascript-{digest}.wasm"
 
 
+def build_with_typescript(target: Path, scratch: Path) -> None:
+    """Build the runtime that executes programs in TypeScript too."""
+    build_javascript_runtime(target, scratch, typescript=True)
+
+
 def _check_tools() -> None:
     if any(find_spec(tool) is None for tool in _TOOLS):
         raise UsageError(

@@ -133,5 +133,5 @@ def test_a_run_that_fails_says_why_and_replays(
     shell.write("agent.wasm", agent(text))
     done = shell("run", "agent.wasm")
     assert done.code == 1
-    assert f"Error: {said}" in done.err
+    assert f"Error: {said}" in done.err, done.err
     assert shell("replay", "@last").out.startswith("identical: 0 calls ")

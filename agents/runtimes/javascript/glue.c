@@ -83,8 +83,10 @@ static void js_free_(void *unused, void *at) {
   free(at);
 }
 
+static size_t js_size_of(const void *at) { return malloc_usable_size((void *)at); }
+
 static const JSMallocFunctions memory = {
-    js_calloc_, js_malloc_, js_free_, js_realloc_, malloc_usable_size,
+    js_calloc_, js_malloc_, js_free_, js_realloc_, js_size_of,
 };
 
 /* ---- Host functions ---------------------------------------------------------------- */

@@ -97,9 +97,9 @@ function placesOf(error) {
 
 function report(error) {
   const places = placesOf(error);
-  const lines = places.map((one) =>
-    one.name ? `at ${one.name} (${place(one)})` : `at ${place(one)}`,
-  );
+  const lines = places
+    .map((one) => (one.name ? `at ${one.name} (${place(one)})` : `at ${place(one)}`))
+    .filter((line, i, all) => line !== all[i - 1]);
   const [first] = places;
   const told = first
     ? [`${described(error)} (${place(first)})`, ...excerpt(first)]

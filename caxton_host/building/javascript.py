@@ -77,10 +77,10 @@ def compile(source: Path, module: Path, scratch: Path) -> None:
     _check_tools()
     runtime = kept_runtime(scratch / "cache")
     if not runtime.is_file():
-        made = scratch / "javascript.wasm"
-        build_javascript_runtime(made, scratch)
+        new = scratch / "javascript.wasm"
+        build_javascript_runtime(new, scratch)
         partly = runtime.with_name(f"{runtime.name}.{secrets.token_hex(4)}")
-        shutil.copyfile(made, partly)
+        shutil.copyfile(new, partly)
         partly.replace(runtime)
     try:
         made = remember(

@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ..core.calls import JSON
 from ..core.limits import Limits
 from ..errors import UsageError
 from ..lib import codec
@@ -55,7 +54,7 @@ class _Alone:
 
 
 def remember(
-    module: bytes, given: JSON, cache: Path, *, exports: Collection[str]
+    module: bytes, given: object, cache: Path, *, exports: Collection[str]
 ) -> bytes:
     """
     Return *module* with the memory that it has when it has loaded *given*.

@@ -117,7 +117,8 @@ class Machine:
         self._write(out, data)
         return len(data)
 
-    def _reply(self, value: object, out: int, cap: int, status: int = 0) -> int:
+    def _reply(self, value: object, *place: int, status: int = 0) -> int:
+        out, cap = place
         self._waiting = codec.encode(value)
         if len(self._waiting) <= cap:
             self._put(out, self._waiting)
@@ -129,15 +130,17 @@ class Machine:
         try:
             value = codec.decode_trusted(params)
         except ValueError:  # which the host records, and answers so
-            return self._reply(problem("bad_request", "bad_request", ""), *args[4:], 4)
+            return self._reply(
+                problem("bad_request", "bad_request", ""), *args[4:], status=4
+            )
         answer = self.tool(name, value)
-        return self._reply(answer, *args[4:], _STATUS[answer["status"]])
+        return self._reply(answer, *args[4:], status=_STATUS[answer["status"]])
 
     def _many(self, at: int, size: int, out: int, cap: int) -> int:
         batch = self._read(at, size)
         self.calls.append(("", batch))
         if self.many is not None:
-            return self._reply(self.many, out, cap, 4)
+            return self._reply(self.many, out, cap, status=4)
         answers = [self.tool(*item) for item in codec.decode_trusted(batch)]
         return self._reply(answers, out, cap)
 
@@ -146,7 +149,7 @@ class Machine:
         if key in self.variables:
             return self._reply(self.variables[key], out, cap)
         unknown = problem("bad_request", "unknown_key", "no such key")
-        return self._reply(unknown, out, cap, 4)
+        return self._reply(unknown, out, cap, status=4)
 
     def _output(self, at: int, size: int) -> None:
         self.outputs.append(codec.decode_trusted(self._read(at, size)))

@@ -1,4 +1,4 @@
-"""What a build of the JavaScript runtime takes from elsewhere is what its lock names."""
+"""A build of the JavaScript runtime takes only what its lock names from elsewhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def scratch(tmp_path: Path) -> Path:
     ],
 )
 def test_an_altered_source_is_refused_and_not_kept(
-    name: str, typescript: bool, scratch: Path
+    name: str, *, typescript: bool, scratch: Path
 ) -> None:
     archive = scratch / "cache" / name
     archive.write_bytes(b"altered")

@@ -125,7 +125,9 @@ def test_the_readme(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_a_tutorial(shell: Shell, page: Path) -> None:
+def test_a_tutorial(shell: Shell, page: Path, request: pytest.FixtureRequest) -> None:
+    if page.stem == "first-agent-javascript":
+        request.getfixturevalue("javascript")
     typed: dict[str, str] = {}
     for language, name, text in blocks(page):
         if name:

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
+from ..core.sections import INTERPRETER, section
 from ..errors import UsageError
 from .python_sources import check
 from .shipped import find_shared
@@ -26,8 +27,6 @@ SOURCES: tuple[str, ...] = ("agent.py",)
 _HERE = Path(__file__).parent
 _TOOLS = ("componentize_py", "ziglang")
 _MAX_FILES = 2_000
-#: The custom section of interpreters: they get a larger stack.
-_INTERPRETER = b"\x00\x13\x12caxton:interpreter"
 _SKIPPED = {"__pycache__", "node_modules"}
 _SHIM_FLAGS = ("-shared", "-fPIC", "-O2", "-nostdlib", "-lc")
 
@@ -123,7 +122,7 @@ def _componentize(  # noqa: PLR0913 -- by name
         },
     )
     with module.open("ab") as file:
-        file.write(_INTERPRETER)
+        file.write(section(INTERPRETER, b""))
 
 
 def _shim(scratch: Path) -> Path:

@@ -19,6 +19,7 @@ from .core.calls import JSON, Completed
 from .core.grants.tool_catalog import Offer, Offered
 from .core.names import exposed_name
 from .core.text.redact import Redactor
+from .core.tools.completions import assembled
 from .core.tools.contexts import ServerResource
 from .core.tools.servers import ToolOptions
 from .core.tools.webhooks import SERVER, Webhook
@@ -184,18 +185,26 @@ def _result(answer: Response, limit: int) -> dict[str, JSON]:
     """
     Return an answer as a ``CallToolResult``.
 
-    The status is included if it is an error, or if there is no body.
+    The status is included if it is an error, or if there is no body. A streamed
+    completion of a model becomes the completion that is not streamed.
     """
     is_error = answer.status >= _ERROR
+    media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     texts: list[str] = []
     if is_error or not answer.body:
         texts.append(f"HTTP {answer.status}")
     result: dict[str, JSON] = {"isError": is_error}
     try:
         if answer.body:
-            texts.append(answer.body.decode())
-            if _is_json(answer):
-                value = load_json(answer.body, limit=limit)
+            text = answer.body.decode()
+            if media == "text/event-stream" and (
+                found := assembled(text, lambda data: load_json(data, limit=limit))
+            ):
+                result["isError"] = is_error or "error" in found
+                text, media = json.dumps(found, ensure_ascii=False), "application/json"
+            texts.append(text)
+            if media == "application/json" or media.endswith("+json"):
+                value = load_json(text, limit=limit)
                 # MCP requires an object; its SDKs wrap other values like this.
                 result["structuredContent"] = (
                     value if isinstance(value, dict) else {"result": value}
@@ -207,11 +216,6 @@ def _result(answer: Response, limit: int) -> dict[str, JSON]:
         ) from None
     result["content"] = [{"type": "text", "text": text} for text in texts]
     return result
-
-
-def _is_json(answer: Response) -> bool:
-    media = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return media == "application/json" or media.endswith("+json")
 
 
 def _offer(hook: Webhook, redact: Redactor) -> Offer:

@@ -72,7 +72,7 @@ class Tools:
     def _at(self) -> int:
         return NOW + SECOND * len(self.sent)
 
-    def _answer(self, name: bytes, packed: bytes) -> tuple[int, dict[str, JSON]]:
+    def _answer(self, name: bytes, packed: bytes) -> tuple[int, Mapping[str, JSON]]:
         params = codec.decode_map(packed, limit=1 << 20)
         self.params.append(params)
         tool = self.tools.get(

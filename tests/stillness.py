@@ -67,7 +67,7 @@ STILL: Mapping[str, str] = {
     "socket.getaddrinfo('localhost', 1)": _SOCKETS,
     "asyncio.run(asyncio.sleep(3, 'slept'))": "'slept'",
     "asyncio.run(asyncio.open_connection('localhost', 1))": _SOCKETS,
-    "asyncio.run(asyncio.to_thread(print))": "RuntimeError: an agent has one thread: .*",
+    "asyncio.run(asyncio.to_thread(print))": "RuntimeError: an agent has one thread.*",
     "threading.Event().wait(1)": "False",
     "threading.Event().wait()": "RuntimeError: an agent has one thread: .*",
     "input()": "EOFError: .*",

@@ -17,6 +17,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..building.runtimes import RuntimeFolder
 from ..config import Config, Paths, Serve
 from ..core.calls import JSON
 from ..core.grants.principals import Principal
@@ -25,7 +26,7 @@ from ..errors import UsageError
 from ..lib.machine import SystemClock, local_actor
 from ..runs.admission import RunQueue
 from ..runs.cancellation import GO_ON
-from ..runs.modules import AgentDescription
+from ..runs.modules import AgentDescription, Library
 from ..service.resumer import Resumer
 from ..service.run_service import Service
 from ..service.run_tasks import RunTasks, Watchers
@@ -137,6 +138,7 @@ async def serving(
                 under_way=up.host.under_way,
             ),
             watchers=watchers,
+            library=Library(runtimes=RuntimeFolder(paths.cache / "runtimes").installed),
         )
         resumers.append(Resumer(service=service))
         service.decided = service.background.suspended = resumers[0].look

@@ -46,7 +46,7 @@ export const run = start(agent);
 """
 
 _NOISE = re.compile(r"^.*?\nError: (: )?(Failed to [^:\n]*: |Error: )*", re.DOTALL)
-_OURS = re.compile(rf"\n +at [^\n]*/({_ENTRY}|node_modules/caxton/caxton\.js):[^\n]*")
+_OURS = re.compile(rf"\n +at [^\n]*/({_ENTRY}|node_modules/caxton/\w+\.js):[^\n]*")
 _ROOT = re.compile(r"(?<=[\s('])/(?=[^\s:]+\.m?js\b)")
 
 
@@ -59,7 +59,7 @@ def compile(source: Path, module: Path, scratch: Path) -> None:
     _copy(source.parent, root)
     sdk = root / "node_modules" / "caxton"
     sdk.mkdir(parents=True, exist_ok=True)
-    for file in ("caxton.js", "package.json"):
+    for file in ("caxton.js", "chat.js", "package.json"):
         shutil.copyfile(find_shared(f"agents/sdk/javascript/{file}"), sdk / file)
     (root / _ENTRY).write_text(
         _ENTRY_TEXT.format(name=json.dumps(f"./{source.name}")), "utf-8"

@@ -32,7 +32,7 @@ __all__ = ["caxton", "execute", "main"]
 COMMANDS = {
     "demo": "Show a governed run, offline, in half a minute.",
     "init": "Write a starter configuration here.",
-    "run": "Run an agent or a module to its end.",
+    "run": "Run an agent, a program or a module to its end.",
     "serve": "Serve agents as MCP tools, with a control API.",
     "mcp": "Register caxton as an MCP server of other programs.",
     "runs": "List, show and explain runs.",
@@ -42,6 +42,7 @@ COMMANDS = {
     "server": "List, add, remove and test tool servers.",
     "tool": "List and call tools.",
     "agent": "Create, build and inspect agents.",
+    "runtime": "Install, export and import what executes programs.",
     "grant": "Check, explain and propose what agents may do.",
     "approval": "List, approve and deny calls that wait for approval.",
     "config": "Check, show, import and reload the configuration.",
@@ -57,7 +58,7 @@ _MODULES = {"doctor": "setup", "init": "setup", "mcp": "setup"}
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 #: Commands that work only on this machine.
-_HERE = {"db", "demo", "doctor", "init", "mcp", "serve"}
+_HERE = {"db", "demo", "doctor", "init", "mcp", "runtime", "serve"}
 
 #: Options that these commands do not take.
 _OF_HOSTS = {"host", "token_file", "plain_http"}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +19,22 @@ from ..errors import CaxtonError, ModuleRefused
 from ..runs.modules import read_module
 from .config import without_type
 from .context import HostApi, as_json, wait
-from .output import USAGE, complain, counted, note, patience, say, show, table, to_json
+from .output import (
+    USAGE,
+    complain,
+    counted,
+    note,
+    patience,
+    say,
+    show,
+    table,
+    ticker,
+    to_json,
+)
 
 if TYPE_CHECKING:
     from ..core.tools.manifest import Manifest
     from ..sandbox.binary import ModuleInfo
-
-
-#: Seconds between two lines in a log; on a terminal there is a clock.
-_EVERY = 10.0
 
 
 @click.group("agent")
@@ -130,7 +136,7 @@ def build(
             lang=lang,
             into=into,
             cache=host.paths().cache / "build",
-            progress=None if sys.stderr.isatty() else _ticker(folder),
+            progress=ticker(f"compiling {folder}"),
         )
     if as_json:
         show(
@@ -174,19 +180,6 @@ def _untyped(module: Path) -> Sequence[str]:
 
     manifest = read_manifest(module.read_bytes())
     return untyped(manifest.input_schema) if manifest else ()
-
-
-def _ticker(folder: Path) -> Callable[[float], None]:
-    """Return a callback that logs the compile time every ten seconds."""
-    told = 0
-
-    def tell(seconds: float) -> None:
-        nonlocal told
-        if seconds // _EVERY > told:
-            told = int(seconds // _EVERY)
-            note(f"compiling {folder}: {seconds:.0f} s")
-
-    return tell
 
 
 @command.command("list")

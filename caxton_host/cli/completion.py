@@ -55,6 +55,12 @@ def servers(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str
     return _beginning(incomplete, config.servers if config else ())
 
 
+def agents(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the configured agents whose names start with *incomplete*."""
+    config = _tools(ctx)
+    return _beginning(incomplete, config.agents if config else ())
+
+
 def tools(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return ``SERVER/TOOL``, as far as configuration and log know the tools."""
     from ..core.tools.webhooks import SERVER as WEBHOOK

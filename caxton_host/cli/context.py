@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..core.grants.approvals import Verdict
     from ..core.log.events import Recorded, RunErased
     from ..core.log.runs import RunSummary
+    from ..core.programs import Language
     from ..errors import CaxtonError
     from ..ports.history import History
     from ..runs.approvals import Waiting
@@ -65,7 +66,9 @@ class StartOptions(RunOptions):
     A run to start.
 
     Attributes:
-        target: An agent or a module.
+        target: An agent, a program or a module; ``-``: the program is on stdin.
+
+        language: Of the program, or ``None``: as its suffix says.
 
         input: Reads the input.
 
@@ -73,6 +76,7 @@ class StartOptions(RunOptions):
     """
 
     target: str
+    language: Language | None
     input: Callable[[], JSON]
     entry: str | None
 

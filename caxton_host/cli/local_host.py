@@ -320,6 +320,7 @@ class LocalHost(HostApi):
                 "name": agent.name,
                 "module": str(agent.module) if agent.module else None,
                 "grants": agent.grant.to_payload(),
+                "names": agent.own_names,
             }
             for _, agent in sorted(self.load().agents.items())
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
+import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,6 +21,14 @@ from ..core.log.events import RunCompleted, ToolInvoked
 from ..core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
 from ..core.log.runs import RunSummary, summarise
 from ..core.names import is_server_name, nearest
+from ..core.programs import (
+    LARGEST,
+    SUFFIXES,
+    Language,
+    Program,
+    language_of,
+    program_of,
+)
 from ..core.text.redact import Redactor
 from ..errors import (
     BusyError,
@@ -32,7 +41,7 @@ from ..errors import (
 )
 from ..lib.machine import local_actor
 from ..runs.command_files import command_of
-from ..runs.modules import located, read_module, shown
+from ..runs.modules import Code, Library, read_instead, shown
 from . import interrupt
 from .answers import Answers
 from .approval_prompt import ask, can_ask, waiting
@@ -49,6 +58,7 @@ from .interrupt import began, drive
 from .output import complain, counted, exit_code, note, patience, remedy, show, table
 from .overrides import private_of, variables_of
 from .run_report import RunReport, code_of, named
+from .runtime import installed
 from .server_probe import known
 
 if TYPE_CHECKING:
@@ -351,14 +361,18 @@ class LocalRuns:
                     f"warning: no agent {agent!r} in the configuration: nothing is "
                     "granted to the fork; add --allow SERVER/TOOL"
                 )
+            module, program = None, None
+            if options.module:
+                module, program = read_instead(
+                    options.module, parent.started, parent.limits.module
+                )
             request = ForkRequest(
                 run_id=parent_id,
                 seq=options.seq,
                 actor=local_actor(),
                 grant=self._todays(agent),
-                module=read_module(options.module, parent.limits.module)
-                if options.module
-                else None,
+                module=module,
+                program=program,
                 edited=self._edited(up, parent, options),
                 private=self.private,
             )
@@ -427,16 +441,23 @@ def start(host: HostApi, options: StartOptions) -> tuple[int, Recording]:
     from ..runs.run_request import RunRequest
 
     config = options.given.servers_in(host.load())
-    agent = _agent(config, options.target)
+    agent = _agent(config, options.target, options.language)
     grant = options.given.added_to(agent.grant, config)
-    module = read_module(located(agent), agent.limits.module)
+    library = Library(runtimes=partial(installed, host, quiet=options.quiet))
+    given = options.input()
+    if agent.program == _STDIN:
+        program = _from_stdin(agent.language or "python")
+        what = Code(module=library.runtime(program), program=program, input=given)
+    else:
+        what = library.code(agent, given)
     context, private = variables_of(config, options.variables)
     command, files = command_of(agent)
     request = RunRequest(
         agent=agent.name,
-        module=module,
+        module=what.module,
+        program=what.program,
         entry=options.entry or agent.entry,
-        input=options.input(),
+        input=what.input,
         context=context,
         private=private,
         prompt=agent.prompt,
@@ -451,7 +472,7 @@ def start(host: HostApi, options: StartOptions) -> tuple[int, Recording]:
     try:
         recording = drive(runs.start(request), host.command())
     except ModuleRefused as exc:
-        named = shown(_agent(config, options.target).module or Path(options.target))
+        named = shown(agent.module or Path(options.target))
         raise ModuleRefused(f"{named}: {exc}", fix=exc.fix) from None
     report = runs.report
     code = report.ending(recording)
@@ -556,21 +577,49 @@ async def find_run(config: Config, run: str) -> str:
         return await store.reader.find_run(run)
 
 
-def _agent(config: Config, target: str) -> Agent:
+#: The file of a program that is on stdin.
+_STDIN = Path("-")
+
+
+def _agent(config: Config, target: str, language: Language | None) -> Agent:
     from ..config import Agent
 
     if target in config.agents:
+        if language is not None:
+            raise UsageError(
+                f"--language is for a file, and {target} is a configured agent",
+                fix="leave it out",
+            )
         return config.agents[target]
-    if target.endswith(".wasm") or Path(target).is_file():
-        stem = Path(target).stem
-        name = stem if is_server_name(stem) else "agent"
-        return Agent(name=name, module=Path(target))
+    file = Path(target)
+    if file == _STDIN:
+        return Agent(name="stdin", program=file, runtime=language or "python")
+    if target.endswith((".wasm", *SUFFIXES)) or file.is_file():
+        name = file.stem if is_server_name(file.stem) else "agent"
+        if language or language_of(target):
+            _check_language(file, language)
+            return Agent(name=name, program=file, runtime=language)
+        return Agent(name=name, module=file)
     meant = nearest(target, list(config.agents))
     known = ", ".join(sorted(config.agents)) or "none"
     raise NotFoundError(
         f"no agent {target!r}; the configuration has: {known}",
-        fix=f"caxton run {meant}" if meant else "name an agent, or a .wasm file",
+        fix=f"caxton run {meant}" if meant else "name an agent, a program or a module",
     )
+
+
+def _check_language(file: Path, language: Language | None) -> None:
+    if language not in {None, language_of(file.name) or language}:
+        raise UsageError(
+            f"--language is {language}, and the suffix of {file.name} is of "
+            f"{language_of(file.name)}",
+            fix="leave it out, or rename the file",
+        )
+
+
+def _from_stdin(language: Language) -> Program:
+    source = sys.stdin.buffer.read(LARGEST + 1)
+    return program_of("<stdin>", source, language=language)
 
 
 def _warn_of_output(module: bytes, recording: Recording) -> None:

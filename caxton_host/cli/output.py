@@ -224,6 +224,10 @@ class Doing:
             self.text = whole
 
 
+#: Between two notes of progress.
+_EVERY_S = 10.0
+
+
 @contextlib.contextmanager
 def patience(doing: str) -> Generator[Doing]:
     """Show on a terminal that something takes long, once it does."""
@@ -291,6 +295,21 @@ def _wait(doing: Doing, done: threading.Event) -> None:
         task = progress.add_task(plain(doing.text), total=None)
         while not done.wait(_LOOK):
             progress.update(task, description=plain(doing.text))
+
+
+def ticker(doing: str) -> Callable[[float], None] | None:
+    """Return a callback that notes every ten seconds what takes long, off terminals."""
+    if sys.stderr.isatty():
+        return None
+    noted = 0
+
+    def tick(seconds: float) -> None:
+        nonlocal noted
+        if seconds // _EVERY_S > noted:
+            noted = int(seconds // _EVERY_S)
+            note(f"{doing}: {seconds:.0f} s")
+
+    return tick
 
 
 FAILED, USAGE, SUSPENDED, DIVERGED, AUDIT, UNAVAILABLE = range(1, 7)

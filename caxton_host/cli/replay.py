@@ -16,7 +16,7 @@ import click
 from ..core.log.events import LogWritten, ToolInvoked, event_document
 from ..core.log.runs import call_of
 from ..errors import UsageError
-from ..runs.modules import read_module
+from ..runs.modules import read_instead
 from . import interrupt
 from .context import HostApi, as_json, wait
 from .output import (
@@ -67,8 +67,8 @@ class _Wanted:
 @click.option(
     "--against",
     type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE.wasm",
-    help="Execute another module over the log of RUN.",
+    metavar="FILE",
+    help="Execute another module or program over the log of RUN.",
 )
 @click.option(
     "--bundle",
@@ -193,11 +193,13 @@ async def _execute(
     from ..runs.replay import Options, replay
     from ..telemetry import observe
 
-    module, pause = None, None
+    module, program, pause = None, None, None
     if wanted.against or wanted.step:
         recording = await Recording.load(run_id, store)
         if wanted.against:
-            module = read_module(wanted.against, recording.limits.module)
+            module, program = read_instead(
+                wanted.against, recording.started, recording.limits.module
+            )
         if wanted.step:
             pause = Stepper(recording.history).pause
     async with AsyncExitStack() as stack:
@@ -213,7 +215,9 @@ async def _execute(
                 store=store,
                 sandbox=sandbox,
                 telemetry=telemetry,
-                options=Options(until=wanted.until, against=module, pause=pause),
+                options=Options(
+                    until=wanted.until, against=module, program=program, pause=pause
+                ),
             )
 
 

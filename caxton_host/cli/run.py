@@ -6,11 +6,13 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import click
 
 from ..core.calls import JSON
 from ..core.log.runs import summarise
+from ..core.programs import LANGUAGES, Language
 from ..errors import BadBytes, UsageError
 from .context import HostApi, StartOptions, as_json
 from .options import overrides, variable_option
@@ -21,7 +23,7 @@ _MAX_INPUT = 64 * 1024 * 1024
 
 
 @click.command("run")
-@click.argument("target", metavar="AGENT|FILE.wasm")
+@click.argument("target", metavar="AGENT|FILE|-")
 @click.option(
     "-i",
     "--input",
@@ -31,6 +33,11 @@ _MAX_INPUT = 64 * 1024 * 1024
 )
 @variable_option
 @overrides
+@click.option(
+    "--language",
+    type=click.Choice(LANGUAGES),
+    help="The language of the program; default by its suffix.",
+)
 @click.option("--entry", help="The exported function to call; default run.")
 @click.option("--fail-on-denied", is_flag=True, help="Exit 1 if a call was denied.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the output.")
@@ -44,15 +51,17 @@ def command(
     input_: str | None,
     variables: tuple[str, ...],
     given: Overrides,
+    language: str | None,
     entry: str | None,
     fail_on_denied: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
     """
-    Run an agent or a module to its end.
+    Run an agent, a program or a module to its end.
 
-    The output goes to stdout, the report to stderr. A module that is not a
+    A program is a file in Python (.py), JavaScript (.js) or TypeScript (.ts), or - for
+    stdin. The output goes to stdout, the report to stderr. A file that is not a
     configured agent gets only the grants of --allow.
 
     \b
@@ -62,6 +71,8 @@ def command(
     \b
     Examples:
       caxton run weather -i '{"location": "Seattle"}'
+      caxton run report.py --allow 'crm/lookup_*'
+      caxton run - --language javascript
       caxton run hello.wasm --server time="python -m mcp_server_time" \\
           --allow time/get_current_time
       caxton run report -i @input.json --var customer_id=42 --json
@@ -74,7 +85,8 @@ def command(
             quiet=quiet,
             as_json=as_json,
             target=target,
-            input=partial(_input, input_),
+            language=cast("Language | None", language),
+            input=partial(_input, input_, taken=target == "-"),
             entry=entry,
         )
     )
@@ -84,11 +96,16 @@ def command(
     ctx.exit(code)
 
 
-def _input(text: str | None) -> JSON:
+def _input(text: str | None, *, taken: bool) -> JSON:
     from ..lib.codec import load_json
 
     if text is None:
         return None
+    if text == "-" and taken:
+        raise UsageError(
+            "stdin cannot be both the program and the input",
+            fix="write the input to a file: --input @input.json",
+        )
     try:
         if text == "-":
             raw = sys.stdin.buffer.read(_MAX_INPUT + 1)

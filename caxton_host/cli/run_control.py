@@ -206,8 +206,8 @@ def resolve(
     "--agent",
     "module",
     type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE.wasm",
-    help="Another module than that of RUN.",
+    metavar="FILE",
+    help="Another module or program than that of RUN.",
 )
 @variable_option
 @overrides

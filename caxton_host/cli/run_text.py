@@ -179,14 +179,16 @@ def failure(
     """Print why a run did not complete, its last error lines, and a fix."""
     if run.error is None:
         return
-    kind, message = str(run.error["kind"]), plain(run.error["message"])
+    kind, message = str(run.error["kind"]), str(run.error["message"])
     said = error_lines(history)
+    if "\n" in message:  # A traceback, which is in the log, too.
+        message, said = "", message.split("\n")
     see = f"caxton events list {run.run_id} shows what led to it"
     if kind == "limit":
         see = f"raise limits.{message.partition(':')[0]} of the agent; {see}"
     elif kind in _OWN_FAULTS and _ROOMLESS.search("\n".join([message, *said[-1:]])):
         see = f"raise limits.memory of the agent, now {_memory(history)}; {see}"
-    complain("\n  ".join([f"{kind}: {message}", *said]), named(see))
+    complain("\n  ".join([f"{kind}: {plain(message)}".rstrip(), *said]), named(see))
 
 
 def error_lines(history: Sequence[Recorded]) -> list[str]:

@@ -30,6 +30,7 @@ from .output import (
 from .overrides import by_hand, tapped
 from .params import Words, split, types_of
 from .server_probe import offers, reached
+from .tool_stubs import command as stubs
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -50,7 +51,11 @@ def command() -> None:
       caxton tool show time/get_current_time
       caxton tool call time/get_current_time timezone=UTC
       caxton tool call crm/search '{"query": "Ada", "limit": 3}'
+      caxton tool stubs -o tools.pyi
     """
+
+
+command.add_command(stubs)
 
 
 @command.command("list")

@@ -106,6 +106,11 @@ class Agent:
     files: Mapping[str, Path] = field(default_factory=dict[str, Path])
 
     @property
+    def own_names(self) -> dict[str, JSON]:
+        """Its own names for tools, to ``SERVER/TOOL``."""
+        return {name: f"{server}/{tool}" for name, (server, tool) in self.names.items()}
+
+    @property
     def language(self) -> Language | None:
         """The language of its program; ``None`` if it has none."""
         if isinstance(self.program, Path):

@@ -92,7 +92,7 @@ class Limits:
     wall: float = 600.0
     total_calls: int = 1_000
     host_calls: int = 100_000
-    params: int = 64 * 1024
+    params: int = 512 * 1024
     input: int = _MIB
     result: int = _MIB
     output: int = _MIB

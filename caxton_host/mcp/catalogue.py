@@ -70,6 +70,7 @@ def _fault(entry: dict[str, JSON]) -> str:
 def _offer(config: ServerConfig, name: str, entry: dict[str, JSON]) -> Offer:
     options = config.options(name)
     schema, description = entry["inputSchema"], entry.get("description")
+    answers = entry.get("outputSchema")
     parts = ("name", "description", "inputSchema", "outputSchema", "annotations")
     definition = canonical({part: entry.get(part) for part in parts})
     if len(definition) > _LARGEST_DEFINITION:
@@ -85,6 +86,7 @@ def _offer(config: ServerConfig, name: str, entry: dict[str, JSON]) -> Offer:
         definition_sha256=sha256(definition),
         effect=effect,
         overridden=bool(options.description) or not description,
+        output_schema=answers if isinstance(answers, dict) else None,
         schema=options.input_schema,
         record=options.record,
         reply=options.reply,

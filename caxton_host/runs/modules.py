@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from ..config import Agent
 from ..config.model import CALLER
 from ..core.calls import JSON
+from ..core.log.events import RunStarted
 from ..core.programs import (
     CODE_SCHEMA,
     LARGEST,
@@ -18,6 +19,7 @@ from ..core.programs import (
     Program,
     Runtime,
     called_with,
+    language_of,
     program_of,
     runtime_of,
 )
@@ -100,6 +102,36 @@ def read_program(path: Path, language: Language) -> Program:
             fix="name a file that exists",
         ) from None
     return program_of(path.name, source, language=language)
+
+
+def read_instead(
+    path: Path, started: RunStarted, limit: int
+) -> tuple[bytes | None, Program | None]:
+    """
+    Return the module or the program in a file, to replace that of a recorded run.
+
+    Args:
+        path: Its suffix tells which of the two it is.
+
+        started: The first event of the run.
+
+        limit: Most bytes of a module.
+
+    Raises:
+        UsageError: It cannot be read, or is a program for another runtime.
+    """
+    language = language_of(path.name)
+    if language is None:
+        return read_module(path, limit), None
+    before = started.program
+    if before is None or runtime_of(cast("Language", before["language"])) != runtime_of(
+        language
+    ):
+        raise UsageError(
+            f"the run did not execute a program in {language}",
+            fix="name a file of the same kind as the agent's",
+        )
+    return None, read_program(path, language)
 
 
 def shown(path: Path) -> Path:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from caxton_host.building.runtimes import RuntimeFolder
 from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.mcp.transport import stdio
 from tests import standin
@@ -15,8 +17,32 @@ from .shell import Shell
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return once(tmp_path_factory, "compiled", lambda _: None)
+def compiled(tmp_path_factory: pytest.TempPathFactory, compiled_runtimes: Path) -> Path:
+    """Return the folder of compiled modules, and of the key they are made with."""
+
+    def prepare(folder: Path) -> None:
+        (folder / "cache/caxton").mkdir(parents=True)
+        # Runtimes are compiled once for all tests, so with a key that all know.
+        (folder / "cache/caxton/modules").symlink_to(compiled_runtimes)
+        (folder / "state/caxton").mkdir(parents=True, mode=0o700)
+        key = folder / "state/caxton/cache.key"
+        key.touch(0o600)
+        key.write_bytes(bytes(32))
+
+    return once(tmp_path_factory, "compiled", prepare)
+
+
+@pytest.fixture
+def runtimes(shell: Shell, compiled: Path, python_runtime: Path) -> Shell:
+    """Return a shell on a machine that has built its runtimes."""
+    folder = RuntimeFolder(compiled / "cache/caxton/runtimes")
+    folder.folder.mkdir(exist_ok=True)
+    place = folder.place("python")
+    assert place
+    if not place.exists():
+        with suppress(FileExistsError):
+            place.hardlink_to(python_runtime)
+    return shell
 
 
 @pytest.fixture(autouse=True)

@@ -70,6 +70,7 @@ def sends(params: bytes, status: int, name: bytes = b"mcp__demo__echo") -> bytes
         f"(i64.ne (i64.shr_u {call} (i64.const 32)) (i64.const {status}))",
         before=f"(data (i32.const 0) {_quoted(name)})"
         f"(data (i32.const 64) {_quoted(params)})",
+        memory=str(4 + len(params) // 65536),
     )
 
 
@@ -243,7 +244,7 @@ def _params() -> Iterator[Attack]:
         },
         14: {
             "10k empty maps": one + b"\xdc\x27\x10" + b"\x80" * 10_000,
-            "over 64 KiB": one + b"\xdb\x00\x01\x00\x00" + b"x" * 65536,
+            "over 512 KiB": one + b"\xdb\x00\x08\x00\x00" + b"x" * 512 * _KIB,
         },
         15: {
             "extension": one + b"\xd4\x05\x00",

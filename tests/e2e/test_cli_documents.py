@@ -351,6 +351,7 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
         "tool call demo/echo text=hi",
         "tool call demo/fail message=no",
         "tool accept demo/echo",
+        "tool stubs demo",
     ):
         document = ran(*words.split(), "--json").document
         for one in document if isinstance(document, list) else [document]:

@@ -473,6 +473,17 @@ CX_FN cx_reply cx_answer(cx_reply replies, uint32_t index) {
   return answer;
 }
 
+/*
+ * The message in the answer of a language model that is a tool: a map with
+ * "role", "content", and "tool_calls" if the model requests calls. Their
+ * arguments are JSON text.
+ */
+CX_FN cx_value cx_message(cx_reply reply) {
+  cx_value found = cx_find(reply.value, "data.structuredContent");
+  cx_value message = cx_find(found, "choices.0.message");
+  return message.size ? message : found;
+}
+
 /* The granted tools: an array of maps "name", "description", "input_schema". */
 CX_FN cx_reply cx_tools(void) {
   return cx_received(cx_host_tools(cx_buffer, cx_buffer_size));

@@ -72,6 +72,58 @@ declare module "caxton" {
   /** The granted tools. */
   export function tools(): Tool[];
 
+  /** A message of a conversation with a language model. */
+  export interface Message {
+    role: string;
+    content?: any;
+    /** The calls that the model requests. */
+    tool_calls?: any[];
+    [key: string]: any;
+  }
+
+  export interface ChatSettings {
+    /**
+     * Tools that the model may request: granted ones; for `chat`, also definitions of
+     * your own, `{type: "function", function: {...}}`.
+     */
+    tools?: Iterable<Tool | { type: "function"; function: any }>;
+    /** The exposed name of the model; `chat` by default. */
+    via?: string;
+    /** Further parameters, such as `model` or `temperature`. */
+    [option: string]: any;
+  }
+
+  /**
+   * Send a conversation to a language model, and return its message. Append it to the
+   * messages before the next chat.
+   *
+   * @throws {ToolError} The model answered with an error, or (`bad_answer`) its answer
+   *   is not a message.
+   * @throws {AgentError} As `mcpCall`.
+   */
+  export function chat(messages: Iterable<Message>, settings?: ChatSettings): Message;
+
+  /**
+   * Chat, make the calls that the model requests, and return its last message. Every
+   * message and every answer of a tool is appended to `messages`. The calls of one
+   * message are made together. The model is told about each error, and can continue
+   * without that call. By default it may request every granted tool but itself.
+   *
+   * @throws {ToolError} As `chat`, or (`rounds`) the model still requests calls in the
+   *   last round.
+   * @throws {AgentError} As `mcpCall`.
+   */
+  export function converse(
+    messages: Message[],
+    settings?: ChatSettings & {
+      tools?: Iterable<Tool>;
+      /** How often the model is asked at most; 8 by default. */
+      rounds?: number;
+      /** Characters of one answer that the model is told; 16,000 by default. */
+      most?: number;
+    },
+  ): Message;
+
   /** The input of the run; null by default. */
   export function input(): any;
 

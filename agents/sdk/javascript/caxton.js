@@ -14,6 +14,8 @@
  */
 import * as host from "caxton:agent/host@1.0.0";
 
+export { chat, converse } from "./chat.js";
+
 // Top-level code runs once, during the build, without a host.
 let running = false;
 

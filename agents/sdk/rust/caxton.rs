@@ -18,21 +18,32 @@
 //! and `std::time` panic or return an error. A panic ends the run and writes its message
 //! to the log; running out of memory does the same.
 
+mod chat;
+mod json;
 mod msgpack;
 mod value;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt;
 
+pub use chat::Chat;
+pub use json::ParseError;
 pub use value::Value;
 
 /// Makes a function `fn() -> Result<(), E>` the entry point of the agent.
 ///
 /// `E` implements `Display`. An error is written to the run's log and fails the run
 /// (`agent_error`).
+///
+/// An agent that has a `#[global_allocator]` writes `caxton::agent!(run, own_allocator);`.
 #[macro_export]
 macro_rules! agent {
     ($function:path) => {
+        #[global_allocator]
+        static CAXTON_MEMORY: $crate::Memory = $crate::Memory;
+        $crate::agent!($function, own_allocator);
+    };
+    ($function:path, own_allocator) => {
         const _: () = {
             #[export_name = "run"]
             extern "C" fn entry() -> i32 {
@@ -54,11 +65,8 @@ pub fn start<E: fmt::Display>(function: fn() -> Result<(), E>) -> i32 {
     }
 }
 
-/// Logs a failed allocation, because `std` aborts without a message.
-struct Memory;
-
-#[global_allocator]
-static MEMORY: Memory = Memory;
+/// The allocator of `std`, which logs a failed allocation: `std` aborts without a message.
+pub struct Memory;
 
 fn given(memory: *mut u8) -> *mut u8 {
     if memory.is_null() {

@@ -6,6 +6,7 @@ use std::ops::Index;
 /// A value of parameters and answers.
 ///
 /// A missing value reads as `Null`: `value["data"]["content"][0]["text"]` never panics.
+/// `text.parse::<Value>()` reads JSON text, and `value.to_string()` writes it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Null,
@@ -127,14 +128,15 @@ impl PartialEq<&str> for Value {
     }
 }
 
-/// As compact JSON.
+/// As compact JSON. A float that is not finite is `null`.
 impl fmt::Display for Value {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Null => out.write_str("null"),
             Value::Bool(yes) => write!(out, "{}", yes),
             Value::Int(number) => write!(out, "{}", number),
-            Value::Float(number) => write!(out, "{:?}", number),
+            Value::Float(number) if number.is_finite() => write!(out, "{:?}", number),
+            Value::Float(_) => out.write_str("null"),
             Value::Text(text) => quote(out, text),
             Value::List(items) => {
                 out.write_str("[")?;

@@ -35,6 +35,8 @@ class Offer:
 
         overridden: The description is configured, or the name of a tool without one.
 
+        output_schema: That of the server, for the structured content of answers.
+
         schema: The configured schema, which replaces that of the server.
 
         record: What the log keeps of its answers.
@@ -60,6 +62,7 @@ class Offer:
     definition_sha256: str
     effect: Effect = "unsafe"
     overridden: bool = False
+    output_schema: dict[str, JSON] | None = None
     schema: dict[str, JSON] | None = None
     record: Record = "full"
     reply: Reply = "full"
@@ -409,6 +412,7 @@ def tool_document(
         "exposed": offer.exposed,
         "description": offer.description,
         "input_schema": offer.parameters,
+        "output_schema": offer.output_schema,
         "effect": offer.effect,
         "definition_sha256": offer.definition_sha256,
         "accepted": None if before is None else before == offer.definition_sha256,

@@ -61,6 +61,7 @@ def _document(asked: Asked, agent: Agent) -> dict[str, JSON]:
         "name": agent.name,
         "module": module,
         "grants": agent.grant.to_payload(),
+        "names": agent.own_names,
     }
 
 

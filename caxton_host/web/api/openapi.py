@@ -210,13 +210,16 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
         exposed=_TEXT,
         description=_TEXT,
         input_schema=_ANYTHING,
+        output_schema=_ANYTHING,
         effect=_TEXT,
         definition_sha256=_TEXT,
         accepted=_MAYBE_FLAG,
         on_change=_MAYBE_TEXT,
     ),
     "Tools": _document("tools", tools=_list("Tool")),
-    "Agent": _document("agent", name=_TEXT, module=_MAYBE_TEXT, grants=_MAP),
+    "Agent": _document(
+        "agent", name=_TEXT, module=_MAYBE_TEXT, grants=_MAP, names=_MAP
+    ),
     "Agents": _document("agents", agents=_list("Agent")),
     "Judgement": _document(
         "judgement",

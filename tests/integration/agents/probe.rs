@@ -23,6 +23,7 @@ fn run() -> Result<(), String> {
             "together": together(input["names"].items()),
         })),
         Some("json") => caxton::output(made()),
+        Some("parse") => caxton::output(parsed(input["text"].as_str().unwrap())),
         Some("log") => caxton::log(Level::Debug, "a word"),
         Some("error") => return Err("it is over".to_owned()),
         Some("panic") => drop([1, 2][input["task"].as_str().unwrap_or_default().len()]),
@@ -60,6 +61,14 @@ fn together(names: &[Value]) -> Value {
     match caxton::mcp_call_many(calls) {
         Ok(outcomes) => Value::List(outcomes.into_iter().map(told).collect()),
         Err(error) => json!(error.to_string()),
+    }
+}
+
+/// The value of a JSON text, and whether its own JSON text has the same value.
+fn parsed(text: &str) -> Value {
+    match text.parse::<Value>() {
+        Ok(value) => json!({"value": &value, "again": value.to_string().parse() == Ok(value)}),
+        Err(error) => json!({"error": caxton::Error::from(error).message}),
     }
 }
 

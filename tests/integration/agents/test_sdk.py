@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 import wasmtime
 from hypothesis import given
 from hypothesis import strategies as st
 
 from caxton_host.core.calls import JSON
+from caxton_host.errors import BadBytes
 from caxton_host.lib import codec
 
 from .engine import Machine, no_tool, ok, problem
@@ -214,3 +218,72 @@ def test_the_macro_of_rust_makes_any_value(probe_rust: bytes) -> None:
         "none": None,
         "shown": '{"a":[null,true,-1,0.5,"\\"\\\\\\n\\u0001é"],"b":{}}',
     }
+
+
+def _parse(probe_rust: bytes, text: str) -> Any:  # noqa: ANN401 -- JSON
+    return _ask(probe_rust, task="parse", text=text).result()
+
+
+@given(value=_VALUES, indent=st.sampled_from([None, 1]), ascii_=st.booleans())
+def test_rust_reads_and_writes_json_without_a_loss(
+    probe_rust: bytes,
+    value: JSON,
+    indent: int | None,
+    ascii_: bool,  # noqa: FBT001 -- drawn
+) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=ascii_)
+    assert _parse(probe_rust, text) == {"value": value, "again": True}
+
+
+@given(text=st.text(alphabet='{}[]",:\\u0d8e+-.19tfnrl \n\x00é', max_size=30))
+def test_rust_takes_for_json_what_the_json_of_python_takes(  # law 9
+    probe_rust: bytes, text: str
+) -> None:
+    try:
+        value = json.loads(text)
+        codec.encode(value)
+    except (ValueError, BadBytes):
+        assert "error" in _parse(probe_rust, text)
+    else:
+        answer = _parse(probe_rust, text)
+        assert answer.get("value") == value or "twice" in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "line 1, column 1: a value is expected"),
+        ("nul", "line 1, column 1: a value is expected"),
+        ("[1,\n é]", "line 2, column 2: a value is expected"),
+        ("[1 2]", "line 1, column 4: a comma or ] is expected"),
+        ("[1,]", "line 1, column 4: a value is expected"),
+        ('{"é" 1}', "line 1, column 6: a colon is expected"),
+        ("{a: 1}", "line 1, column 2: a key in double quotes is expected"),
+        ('{"a": 1 "b"', "line 1, column 9: a comma or } is expected"),
+        ('{"a": 1,\n"a": 2}', "line 2, column 1: the key occurs twice"),
+        ('["a', "line 1, column 2: the text has no closing quote"),
+        ('"a\n"', "line 1, column 3: a control character must be escaped"),
+        (r'"é\x"', "line 1, column 3: an unknown escape"),
+        ('"\\', "line 1, column 2: an unknown escape"),
+        (r'"\u12g4"', "line 1, column 2: four hexadecimal digits are expected"),
+        (r'"\u12é"', "line 1, column 2: four hexadecimal digits are expected"),
+        (r'"\ud800"', "line 1, column 2: half of a surrogate pair"),
+        (r'"\ud800\u0041"', "line 1, column 2: half of a surrogate pair"),
+        ("01", "line 1, column 1: a number must not begin with 0"),
+        ("-", "line 1, column 2: a digit is expected"),
+        ("1.", "line 1, column 3: a digit is expected"),
+        ("1e+", "line 1, column 4: a digit is expected"),
+        ("NaN", "line 1, column 1: a value is expected"),
+        (" 18446744073709551616", "line 1, column 2: an integer has more than 64 bits"),
+        ("-9223372036854775809", "line 1, column 1: an integer has more than 64 bits"),
+        ("9" * 100_000, "line 1, column 1: an integer has more than 64 bits"),
+        ("1e400", "line 1, column 1: a number is too large"),
+        ("1 2", "line 1, column 3: the end of the text is expected"),
+        ("[" * 129 + "]" * 129, "line 1, column 129: more than 128 levels"),
+        ("[" * 1_000_000, "line 1, column 129: more than 128 levels"),
+    ],
+)
+def test_rust_says_where_a_text_is_not_json(
+    probe_rust: bytes, text: str, error: str
+) -> None:
+    assert _parse(probe_rust, text) == {"error": error}

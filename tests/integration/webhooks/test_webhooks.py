@@ -274,6 +274,55 @@ async def test_answer_that_no_log_could_hold_is_refused(
     assert (error.kind, error.sent) == ("invalid_result", "yes")
 
 
+EVENTS = "Content-Type: text/event-stream; charset=utf-8"
+
+
+def streamed(*texts: str, end: str = "data: [DONE]") -> bytes:
+    parts = [{"index": 0, "delta": {"content": text}} for text in texts]
+    events = [f"data: {json.dumps({'choices': [part]})}\n\n" for part in parts]
+    return "".join([*events, end, "\n\n"]).encode()
+
+
+async def test_streamed_completion_is_one_answer(server: Server) -> None:
+    server.answers(streamed("It is ", "noon."), EVENTS)
+    field = "choices.0.message.content"
+    done = await call(hook(server, message_field=field), {"city": "Seattle"})
+    message = {"content": "It is noon."}
+    choices = [{"index": 0, "message": message}]
+    completion = {"choices": choices, "object": "chat.completion"}
+    assert done.data == answer(json.dumps(completion), completion)
+    assert done.message == "It is noon."
+
+
+async def test_secret_that_is_streamed_in_pieces_is_masked(server: Server) -> None:
+    # law 8
+    server.answers(streamed(CANARY[:9], CANARY[9:]), EVENTS)
+    done = await call(hook(server), {"city": "Seattle"})
+    assert CANARY not in json.dumps(done.data) + done.message
+    assert MASK in done.message
+
+
+async def test_error_in_a_streamed_completion_is_an_error_of_the_tool(
+    server: Server,
+) -> None:
+    server.answers(streamed("It is", end='data: {"error": {"code": 529}}'), EVENTS)
+    done = await call(hook(server), {"city": "Seattle"})
+    assert done.is_error
+    assert done.data == answer('{"error": {"code": 529}}', {"error": {"code": 529}})
+
+
+async def test_streamed_completion_that_breaks_off_is_refused(server: Server) -> None:
+    server.answers(streamed("It is", end=""), EVENTS)
+    error = await failure(hook(server), {"city": "Seattle"})
+    assert (error.kind, error.sent) == ("invalid_result", "yes")
+
+
+async def test_another_stream_of_events_is_its_text(server: Server) -> None:
+    server.answers(b"event: tick\ndata: 1\n\n", EVENTS)
+    done = await call(hook(server), {"city": "Seattle"})
+    assert done.data == answer("event: tick\ndata: 1\n\n")
+
+
 async def test_answer_over_its_size_is_refused(server: Server) -> None:
     server.answers(b"x" * 101)
     error = await failure(hook(server, max_result=100), {"city": "Seattle"})

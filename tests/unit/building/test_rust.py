@@ -93,3 +93,12 @@ def test_an_agent_may_have_several_files(agent: Path) -> None:
     )
     (agent / "words.rs").write_text('pub const HELLO: &str = "hello, and well met";')
     assert b"hello, and well met" in build_agent(agent).path.read_bytes()
+
+
+def test_an_agent_may_have_its_own_allocator(agent: Path) -> None:
+    (agent / "agent.rs").write_text(
+        "#[global_allocator] static MINE: std::alloc::System = std::alloc::System;"
+        "caxton::agent!(run, own_allocator);"
+        "fn run() -> Result<(), String> { Ok(()) }"
+    )
+    assert build_agent(agent).path.read_bytes().startswith(b"\0asm")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import os
 import traceback
@@ -28,13 +29,23 @@ _LOST = "an exception whose text cannot be told"
 
 def explain(error: BaseException) -> str:
     """Log the traceback of *error*, and return it in at most 4 KiB."""
-    try:
-        text = _cut("".join(_told(error)).rstrip())
-    except BaseException:  # noqa: BLE001 -- a program can break what formats its errors
-        text = _LOST
-    for line in text.splitlines():
-        log.error(line)
+    # A program can break what formats its errors, and what writes them.
+    for told in (_told, _named):
+        try:
+            text = _cut("".join(told(error)).rstrip())
+            break
+        except BaseException:  # noqa: BLE001, S112
+            continue
+    else:
+        return _LOST
+    with contextlib.suppress(BaseException):
+        for line in text.splitlines():
+            log.error(line)
     return text
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _told(error: BaseException) -> Iterator[str]:

@@ -21,8 +21,8 @@ __all__ = ["Finder", "pack", "read_folder"]
 #: What needs a screen, a device, other processes or parts in C that are missing.
 _LEFT_OUT = {
     *("__phello__", "_aix_support", "_android_support", "_apple_support"),
-    *("_ios_support", "_osx_support", "_pyrepl", "antigravity", "ctypes", "curses"),
-    *("ensurepip", "idlelib", "multiprocessing", "pty", "pydoc_data", "rlcompleter"),
+    *("_ios_support", "_osx_support", "antigravity", "ctypes", "curses"),
+    *("ensurepip", "idlelib", "multiprocessing", "pty", "pydoc_data"),
     *("site-packages", "this", "tkinter", "tty", "turtle", "turtledemo", "venv"),
 }
 _METADATA = ".dist-info"

@@ -37,6 +37,7 @@ from ._calls import (
     mcp_call,
     mcp_call_many,
 )
+from ._chat import chat, converse
 from ._run import context, input, log, now, output, random, random_bytes
 from ._tools import Tools
 
@@ -50,7 +51,9 @@ __all__ = [
     "Reply",
     "Tool",
     "ToolError",
+    "chat",
     "context",
+    "converse",
     "input",
     "log",
     "mcp_call",

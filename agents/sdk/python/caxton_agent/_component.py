@@ -44,15 +44,29 @@ _LEVELS = {level.name.lower(): level for level in wit.Level}
 class _Wire:
     """The functions of the WIT package."""
 
-    mcp_call = staticmethod(wit.mcp_call)
-    mcp_call_many = staticmethod(wit.mcp_call_many)
     tools = staticmethod(wit.tools)
     context = staticmethod(wit.context)
     input = staticmethod(wit.input)
     output = staticmethod(wit.output)
-    now = staticmethod(wit.now)
     random = staticmethod(wit.random)
     program = staticmethod(wit.program)
+
+    def __init__(self) -> None:
+        self._now: int | None = None
+
+    def mcp_call(self, name: str, params: str) -> str:
+        self._now = None
+        return wit.mcp_call(name, params)
+
+    def mcp_call_many(self, batch: str) -> str:
+        self._now = None
+        return wit.mcp_call_many(batch)
+
+    def now(self) -> int:
+        """Return the time, which only calls change: event loops often ask for it."""
+        if self._now is None:
+            self._now = wit.now()
+        return self._now
 
     def log(self, level: Level, text: str) -> None:
         wit.log(_LEVELS[level], text)

@@ -57,7 +57,6 @@ _CLOCK = types.SimpleNamespace(
 #: Audit events that the interpreter raises before it does what an agent cannot.
 _REFUSED = {
     "open": _NO_FILES,
-    "socket.__new__": _NO_SOCKETS,
     "signal.pthread_kill": _NO_SIGNALS,
 }
 
@@ -170,6 +169,8 @@ def _audit(event: str, args: tuple[Any, ...]) -> None:
         return
     if event in _REFUSED:
         raise PermissionError(errno.EPERM, _REFUSED[event])
+    if event.startswith("socket."):
+        raise PermissionError(errno.EPERM, _NO_SOCKETS)
     if event == "sqlite3.connect" and args[0] != ":memory:":
         raise PermissionError(errno.EPERM, _NO_DATABASES)
 
@@ -202,6 +203,9 @@ def install_late() -> None:
             _replace(module, "new_event_loop", loop)
     if threading := modules.get("threading"):
         _threads.install_late(threading)
+    if queue := modules.get("queue"):
+        queue.SimpleQueue = modules["_queue"].SimpleQueue = queue._PySimpleQueue  # noqa: SLF001 -- what it is without C
+    modules["_random"].Random = random.Random
 
 
 def _guard(owner: Any, name: str, why: str) -> None:  # noqa: ANN401 -- a module or class

@@ -81,23 +81,25 @@ class Function(Generic[R]):
         properties = properties if isinstance(properties, dict) else {}
         required = schema.get("required")
         self._required = [*required] if isinstance(required, list) else []
-        self._open = bool(
-            schema.get("additionalProperties") or schema.get("patternProperties")
+        self._open = "properties" not in schema or any(
+            schema.get(key) for key in ("additionalProperties", "patternProperties")
         )
-        # The first of two that become one identifier is reached by it.
-        self._keys = {_identifier(key): key for key in reversed([*properties])}
+        self._keys: dict[str, str] = {}
+        for key in properties:  # Of two with one identifier, the first has it.
+            self._keys.setdefault(_identifier(key), key)
+        self._properties = properties
         self.__signature__ = _signature(self._keys, properties, self._required)
         self.__doc__ = _doc(tool, self._keys, properties)
 
     def __call__(self, *args: object, **kwargs: JSON) -> R:
         """Call the tool with its arguments by name."""
         if args:
-            names = ", ".join(reversed(self._keys)) or "none"
+            names = ", ".join(self._keys) or "none"
             self._wrong(f"takes its arguments by name only: {names}")
         params: dict[str, JSON] = {}
         for name, value in kwargs.items():
             key = self._keys.get(name, name)
-            if key == name and key not in self._keys.values() and not self._open:
+            if key not in self._properties and not self._open:
                 self._wrong(f"has no argument {name!r}{_meant(name, self._keys)}")
             params[key] = value
         for key in self._required:
@@ -125,7 +127,7 @@ def _signature(
             annotation=_annotation(schema),
         )
 
-    parameters = [parameter(name, keys[name]) for name in reversed([*keys])]
+    parameters = [parameter(name, key) for name, key in keys.items()]
     # Required ones first, as people expect to read them.
     parameters.sort(key=lambda one: one.default is not inspect.Parameter.empty)
     return inspect.Signature(parameters)
@@ -134,7 +136,7 @@ def _signature(
 def _doc(tool: Tool, keys: Mapping[str, str], properties: Mapping[str, JSON]) -> str:
     lines = [
         f"    {name}: {schema['description']}"
-        for name, key in reversed(keys.items())
+        for name, key in keys.items()
         if isinstance(schema := properties[key], dict) and schema.get("description")
     ]
     parts = [tool.description.strip(), "\n".join(["Args:", *lines]) if lines else ""]

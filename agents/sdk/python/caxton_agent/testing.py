@@ -15,6 +15,7 @@ Run an agent on your machine, with scripted tools.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ from typing import Self, TypeAlias
 
 from ._bridge import Host, Level, use
 from ._calls import JSON, AgentError, BadRequest, Denied, Reply, Tool
+from ._loop import Loop
 from ._run import end
 
 __all__ = ["Answer", "FakeHost"]
@@ -35,6 +37,7 @@ Answer: TypeAlias = (
 )
 Call: TypeAlias = tuple[str, dict[str, JSON]]
 Line: TypeAlias = tuple[Level, str]
+_Before: TypeAlias = "tuple[Host | None, Callable[[], asyncio.AbstractEventLoop]]"
 _MANY = 64
 
 
@@ -130,8 +133,8 @@ class FakeHost:
     calls: list[Call] = field(default_factory=list[Call], init=False)
     logs: list[Line] = field(default_factory=list[Line], init=False)
     output: JSON = field(default=None, init=False)
-    _before: list[Host | None] = field(
-        default_factory=list[Host | None], init=False, repr=False
+    _before: list[_Before] = field(
+        default_factory=list["_Before"], init=False, repr=False
     )
 
     def __post_init__(self) -> None:
@@ -140,7 +143,8 @@ class FakeHost:
             self.tools = [Tool(name, "", schema) for name in self.answers]
 
     def __enter__(self) -> Self:
-        self._before.append(use(_Wire(of=self)))
+        self._before.append((use(_Wire(of=self)), asyncio.events.new_event_loop))
+        asyncio.events.new_event_loop = Loop  # What asyncio.run takes.
         return self
 
     def __exit__(
@@ -149,7 +153,8 @@ class FakeHost:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> None:
-        use(self._before.pop())
+        before, asyncio.events.new_event_loop = self._before.pop()
+        use(before)
 
     def run(self, run: Callable[[], object]) -> str | None:
         """

@@ -1,0 +1,182 @@
+"""``caxton runtime``: the runtimes that execute programs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from ..core.calls import JSON
+from ..core.programs import RUNTIMES, Runtime
+from .context import HostApi, as_json
+from .output import note, patience, say, show, table, ticker
+
+if TYPE_CHECKING:
+    from ..building.runtimes import Installed, RuntimeFolder
+
+_runtime = click.argument(
+    "runtime", metavar="|".join(RUNTIMES), type=click.Choice(RUNTIMES)
+)
+
+
+@click.group("runtime")
+def command() -> None:
+    """
+    List, install, export and import runtimes.
+
+    A runtime executes programs in one language. It is built once a machine, from
+    packages that are installed already.
+
+    \b
+    Examples:
+      caxton runtime list
+      caxton runtime install python
+    """
+
+
+def folder_of(host: HostApi) -> RuntimeFolder:
+    """Return the runtimes of this machine."""
+    from ..building.runtimes import RuntimeFolder
+
+    return RuntimeFolder(host.paths().cache / "runtimes")
+
+
+def installed(host: HostApi, runtime: Runtime, *, quiet: bool = False) -> Path:
+    """
+    Return the file of a runtime, which is built if it is not there.
+
+    Raises:
+        UsageError: It cannot be built.
+    """
+    folder = folder_of(host)
+    if found := folder.find(runtime):
+        return found
+    doing = f"building the {runtime} runtime, once on this machine"
+    if quiet:
+        return folder.build(runtime)
+    if not sys.stderr.isatty():
+        note(doing)
+    with patience(doing):
+        return folder.build(runtime, ticker(f"building the {runtime} runtime"))
+
+
+@command.command("list")
+@as_json
+@click.pass_obj
+def list_(host: HostApi, as_json: bool) -> None:
+    """
+    List the runtimes on this machine.
+
+    \b
+    Examples:
+      caxton runtime list
+      caxton runtime list --json
+    """
+    found = folder_of(host).list()
+    if as_json:
+        show([_document(one) for one in found])
+        return
+    if not found:
+        note("no runtime is installed; caxton run FILE.py installs one")
+        return
+    table(
+        ("runtime", "origin", "bytes", "sha256", "used"),
+        [
+            (
+                one.runtime,
+                one.origin,
+                f"{one.size:,}",
+                one.sha256[:12],
+                "yes" if one.used else "",
+            )
+            for one in found
+        ],
+    )
+
+
+@command.command("install")
+@_runtime
+@as_json
+@click.pass_obj
+def install(host: HostApi, runtime: str, as_json: bool) -> None:
+    """
+    Build a runtime, unless it is installed.
+
+    \b
+    Exit codes: 0 installed; 2 a build tool is missing.
+
+    \b
+    Examples:
+      caxton runtime install python
+    """
+    name = cast("Runtime", runtime)
+    path = installed(host, name, quiet=as_json)
+    _tell(host, path, as_json=as_json)
+
+
+@command.command("export")
+@_runtime
+@click.argument("file", metavar="FILE.wasm", type=click.Path(path_type=Path))
+@as_json
+@click.pass_obj
+def export(host: HostApi, runtime: str, file: Path, as_json: bool) -> None:
+    """
+    Write a runtime to a file, for machines without build tools.
+
+    The file holds the runtime itself, never compiled code.
+
+    \b
+    Examples:
+      caxton runtime export python python.wasm
+    """
+    from ..errors import UsageError
+
+    path = folder_of(host).installed(cast("Runtime", runtime))
+    try:
+        file.write_bytes(path.read_bytes())
+    except OSError as exc:
+        raise UsageError(
+            f"cannot write {file}: {exc.strerror}",
+            fix="name a file in a folder that you may write to",
+        ) from None
+    _tell(host, path, as_json=as_json, to=file)
+
+
+@command.command("import")
+@_runtime
+@click.argument("file", metavar="FILE.wasm", type=click.Path(path_type=Path))
+@as_json
+@click.pass_obj
+def import_(host: HostApi, runtime: str, file: Path, as_json: bool) -> None:
+    """
+    Install a runtime from a file that was exported.
+
+    It is used if this machine has not built one. It runs confined like any agent.
+
+    \b
+    Examples:
+      caxton runtime import python python.wasm
+    """
+    _tell(host, folder_of(host).take(cast("Runtime", runtime), file), as_json=as_json)
+
+
+def _tell(host: HostApi, path: Path, *, as_json: bool, to: Path | None = None) -> None:
+    one = next(each for each in folder_of(host).list() if each.path == path)
+    if as_json:
+        show(_document(one))
+    else:
+        say(f"{to or one.runtime}  {one.size:,} bytes  sha256 {one.sha256}")
+
+
+def _document(one: Installed) -> dict[str, JSON]:
+    return {
+        "$type": "caxton.runtime/v1",
+        "runtime": one.runtime,
+        "path": str(one.path),
+        "bytes": one.size,
+        "sha256": one.sha256,
+        "origin": one.origin,
+        "used": one.used,
+    }

@@ -97,7 +97,8 @@ def scene(sandbox: WasmSandbox) -> Scene:
     return Scene(sandbox)
 
 
-def _payload(recorded: Recorded) -> dict[str, JSON]:
+def payload(recorded: Recorded) -> dict[str, JSON]:
+    """Return what an event holds."""
     assert recorded.event is not None
     return to_payload(recorded.event)
 
@@ -112,15 +113,15 @@ async def test_a_program_gets_what_is_recorded_and_replays_to_the_fuel(
         program(language), input={"a": 1}, command=command, files={DIGEST: FILE}
     )
     started, line, end = history
-    assert _payload(end)["output"] == FOUND
-    assert _payload(line) | {"n": 1} == {
+    assert payload(end)["output"] == FOUND
+    assert payload(line) | {"n": 1} == {
         "n": 1,
         "level": "warning",
         "text": "slept for 1h0m0s",
     }
-    payload = _payload(started)
-    assert (payload["abi"], payload["entry"]) == ("wasi/1", "_start")
-    assert payload["command"] == {
+    first = payload(started)
+    assert (first["abi"], first["entry"]) == ("wasi/1", "_start")
+    assert first["command"] == {
         "args": ["teller", "one", "two"],
         "env": {"MODE": "fast"},
         "files": files,
@@ -131,8 +132,8 @@ async def test_a_program_gets_what_is_recorded_and_replays_to_the_fuel(
     # A fork has the same files, from the log.
     fork = ForkRequest(run_id=run_id, seq=1, actor=ANN, grant=Grant())
     forked = await scene.read(await scene.host.fork(fork))
-    assert _payload(forked[0])["command"] == payload["command"]
-    assert _payload(forked[-1])["output"] == FOUND
+    assert payload(forked[0])["command"] == first["command"]
+    assert payload(forked[-1])["output"] == FOUND
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -142,7 +143,7 @@ async def test_an_exit_code_fails_the_run_and_half_a_line_is_logged(
     run_id, history = await scene.run(program(language), input="fail")
     assert isinstance(history[1].event, LogWritten)
     assert history[1].event.text == "half a line"
-    end = _payload(history[-1])
+    end = payload(history[-1])
     assert (end["kind"], end["message"]) == (
         "agent_error",
         "the program ended with exit code 3",
@@ -157,7 +158,7 @@ async def test_a_program_of_zigs_own_library_reads_its_files(
     run_id, history = await scene.run(
         program("zig"), command=command, files={DIGEST: FILE}
     )
-    assert _payload(history[-1])["output"] == {"data": FILE.decode()}
+    assert payload(history[-1])["output"] == {"data": FILE.decode()}
     assert await scene.replayed(run_id) is None
 
 
@@ -173,6 +174,6 @@ async def test_a_program_calls_tools_and_its_clock_moves_with_their_answers(
         "ToolCompleted",
         "RunCompleted",
     ]
-    assert _payload(history[-1])["output"] == "hello back"
+    assert payload(history[-1])["output"] == "hello back"
     assert isinstance(history[0].event, RunStarted)
     assert await scene.replayed(run_id) is None

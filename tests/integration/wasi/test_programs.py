@@ -23,6 +23,9 @@ from tests.scene import rule
 
 from .conftest import LANGUAGES
 
+#: Go's library is compiled first, twice, and a machine may be busy.
+pytestmark = pytest.mark.timeout(400)
+
 ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
 FILE = b"from a file"
 DIGEST = codec.sha256(FILE)

@@ -291,6 +291,21 @@ class ModuleCode:
         return End(kind="returned", code=code, message=said(reason, self.most))
 
 
+def deserialize(built: wasmtime.Engine, artifact: bytes | str) -> wasmtime.Module:
+    """
+    Return the module in an artifact.
+
+    Args:
+        built: What it was compiled for.
+
+        artifact: Native code that this host must have made, or the path of a file of
+            it, which is mapped.
+    """
+    if isinstance(artifact, str):
+        return wasmtime.Module.deserialize_file(built, artifact)
+    return wasmtime.Module.deserialize(built, artifact)
+
+
 #: Traps of wasmtime, by the names that events have for them.
 _TRAPS = {
     TrapCode.STACK_OVERFLOW: STACK_OVERFLOW,

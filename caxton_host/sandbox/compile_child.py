@@ -23,6 +23,9 @@ from .engine import build_engine
 from .interface import ENTRY_TYPE, FUNCTIONS, INTERFACE
 from .settings import EngineSettings
 
+#: Bytes of a module that is compiled by as many threads as there are processors.
+_LARGE = 1024 * 1024
+
 #: Types that the host uses; others are shown by their name in wasmtime.
 _SIMPLE: dict[type[c.ValType], str] = {
     c.S64: "s64",
@@ -83,7 +86,7 @@ def main() -> None:
     order = json.loads(sys.stdin.buffer.readline())
     module = sys.stdin.buffer.read()
     settings = EngineSettings.from_json(order["settings"])
-    engine = build_engine(settings)
+    engine = build_engine(settings, parallel=len(module) >= _LARGE)
     confine(address_space=order["memory"], cpu=math.ceil(order["cpu"]))
     sys.stdout.buffer.write(b"!")
     sys.stdout.buffer.flush()

@@ -1,9 +1,7 @@
 """
-The host side of the compiler: compiles modules to artifacts, and caches these.
+The host side of the compiler: compiles modules to artifacts, and keeps these.
 
-An artifact is native code, so it is used only if this host made it: what is on disk
-carries a MAC under a key that no worker and no compile child ever sees. wasmtime
-itself runs only in the compile child (`compile_child`).
+wasmtime itself runs only in the compile child (`compile_child`).
 """
 
 from __future__ import annotations
@@ -11,23 +9,20 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-import hmac
 import json
 import os
 import platform
 import signal
-import stat
-import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
 from ..core.limits import Limits
 from ..core.names import clean_name
 from ..errors import ModuleRefused, SandboxError
+from .artifacts import MOST, Artifact, Cache, Draft
 from .confine import command
 from .settings import EngineSettings
 
@@ -41,30 +36,12 @@ _WALL_START_S = 30.0
 #: Machine code is about 5 times its module; 10,000 tiny functions make 3 MiB.
 _ARTIFACT_FACTOR = 16
 _ARTIFACT_LEAST = 8 * _MIB
-#: Bytes of any artifact: a child could otherwise fill the host's memory.
-_ARTIFACT_MOST = 512 * _MIB
-_MAC_SIZE = hashlib.sha256().digest_size
 #: Bytes of an error of wasmtime that a message shows.
 _REASON = 300
 
 _Job: TypeAlias = tuple[str, float, int]
 
 Compiling: TypeAlias = Callable[[], AbstractContextManager[None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Artifact:
-    """
-    A compiled module.
-
-    Attributes:
-        key: Names it: equal for equal modules, engines and processors.
-
-        data: What `wasmtime.Module.deserialize` takes.
-    """
-
-    key: str
-    data: bytes = field(repr=False)
 
 
 class Compiler:
@@ -83,9 +60,10 @@ class Compiler:
 
             compiling: Entered while a module is compiled that is not in the cache.
         """
-        self._cache = _Cache(cache, mac_key)
+        self._cache = Cache(cache, mac_key)
         self._compiling = compiling
         self._jobs: dict[_Job, asyncio.Task[Artifact]] = {}
+        self._mapped: dict[str, Artifact] = {}
         self._slots = asyncio.Semaphore(os.cpu_count() or 1)
 
     async def artifact(
@@ -113,7 +91,8 @@ class Compiler:
 
             SandboxError: The compile child could not start.
         """
-        key = await asyncio.to_thread(_key, module, settings, entry)
+        digest = await asyncio.to_thread(hashlib.sha256, module)
+        key = key_of(digest.hexdigest(), settings, entry)
         job = key, limits.compile_cpu, limits.compile_memory
         task = self._jobs.get(job)
         if task is None:
@@ -121,6 +100,19 @@ class Compiler:
             self._jobs[job] = task
             task.add_done_callback(lambda _: self._jobs.pop(job))
         return await asyncio.shield(task)
+
+    async def find(self, key: str) -> Artifact | None:
+        """Return the artifact with a key of `key_of`, unless it is to be compiled."""
+        if key in self._mapped:
+            return self._mapped[key]
+        found = await asyncio.to_thread(self._cache.read, key)
+        return self._kept(found) if found else None
+
+    def close(self) -> None:
+        """Close the descriptors of the artifacts."""
+        for artifact in self._mapped.values():
+            artifact.close()
+        self._mapped.clear()
 
     async def _make(
         self,
@@ -130,60 +122,28 @@ class Compiler:
         settings: EngineSettings,
         entry: str,
     ) -> Artifact:
-        data = await asyncio.to_thread(self._cache.read, key)
-        if data is None:
-            async with self._slots:
-                with self._compiling():
-                    data = await _compile(module, limits, settings, entry)
-            await asyncio.to_thread(self._cache.write, key, data)
-        return Artifact(key=key, data=data)
+        if found := await self.find(key):
+            return found
+        async with self._slots:
+            with self._compiling():
+                artifact = await _compile(key, module, limits, settings, entry)
+        await asyncio.to_thread(self._cache.write, artifact)
+        return self._kept(artifact)
+
+    def _kept(self, artifact: Artifact) -> Artifact:
+        """Return the one artifact of that key that this host maps."""
+        if artifact.descriptor is None:
+            return artifact
+        kept = self._mapped.setdefault(artifact.key, artifact)
+        if kept is not artifact:
+            artifact.close()
+        return kept
 
 
-class _Cache:
-    """Files of a MAC and an artifact. A file with any fault counts as missing."""
-
-    def __init__(self, folder: Path, mac_key: bytes) -> None:
-        if len(mac_key) < _MAC_SIZE:
-            raise ValueError(f"a MAC key has at least {_MAC_SIZE} bytes")
-        self._folder = folder
-        self._mac_key = mac_key
-
-    def read(self, key: str) -> bytes | None:
-        # Non-blocking: opening a named pipe would otherwise never return.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            with os.fdopen(os.open(self._folder / key, flags), "rb") as file:
-                status = os.fstat(file.fileno())
-                if not stat.S_ISREG(status.st_mode) or status.st_size > _ARTIFACT_MOST:
-                    return None
-                mac, data = file.read(_MAC_SIZE), file.read(_ARTIFACT_MOST)
-        except OSError:
-            return None
-        return data if hmac.compare_digest(mac, self._mac(key, data)) else None
-
-    def write(self, key: str, data: bytes) -> None:
-        with suppress(OSError):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._folder.chmod(0o700)
-            handle, name = tempfile.mkstemp(dir=self._folder, suffix=".tmp")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(self._mac(key, data))
-                    file.write(data)
-                Path(name).replace(self._folder / key)
-            except OSError:
-                Path(name).unlink()
-                raise
-
-    def _mac(self, key: str, data: bytes) -> bytes:
-        mac = hmac.new(self._mac_key, key.encode(), "sha256")
-        mac.update(data)
-        return mac.digest()
-
-
-def _key(module: bytes, settings: EngineSettings, entry: str) -> str:
+def key_of(digest: str, settings: EngineSettings, entry: str) -> str:
+    """Return the key of the artifact of a module with that SHA-256."""
     parts = [
-        hashlib.sha256(module).hexdigest(),
+        digest,
         settings.wasmtime,
         settings.fingerprint,
         settings.to_json(),
@@ -205,8 +165,8 @@ def _processor() -> str:
 
 
 async def _compile(
-    module: bytes, limits: Limits, settings: EngineSettings, entry: str
-) -> bytes:
+    key: str, module: bytes, limits: Limits, settings: EngineSettings, entry: str
+) -> Artifact:
     order = {
         "entry": entry,
         "settings": settings.to_json(),
@@ -223,22 +183,26 @@ async def _compile(
         start_new_session=True,
         limit=_MIB,
     )
-    most = min(_ARTIFACT_FACTOR * len(module) + _ARTIFACT_LEAST, _ARTIFACT_MOST)
-    try:
-        async with asyncio.timeout(_WALL_START_S + _WALL_FACTOR * limits.compile_cpu):
-            await _send(child, json.dumps(order).encode() + b"\n", module)
-            reply = await _receive(child, most)
-            code = await child.wait()
-    except TimeoutError:
-        raise ModuleRefused(
-            "compiling the module took too long", fix=_SMALLER
-        ) from None
-    finally:
-        with suppress(ProcessLookupError):
-            child.kill()
-        # Drains the little that is left in the pipe, and closes it.
-        await child.communicate()
-    return _judge(reply, code, limits)
+    most = min(_ARTIFACT_FACTOR * len(module) + _ARTIFACT_LEAST, MOST)
+    with Draft() as draft:
+        try:
+            async with asyncio.timeout(
+                _WALL_START_S + _WALL_FACTOR * limits.compile_cpu
+            ):
+                await _send(child, json.dumps(order).encode() + b"\n", module)
+                head = await _receive(child, draft, most)
+                code = await child.wait()
+        except TimeoutError:
+            raise ModuleRefused(
+                "compiling the module took too long", fix=_SMALLER
+            ) from None
+        finally:
+            with suppress(ProcessLookupError):
+                child.kill()
+            # Drains the little that is left in the pipe, and closes it.
+            await child.communicate()
+        _judge(head, bytes(draft.data), code, limits)
+        return draft.sealed(key)
 
 
 async def _send(child: Process, *parts: bytes) -> None:
@@ -250,28 +214,32 @@ async def _send(child: Process, *parts: bytes) -> None:
     child.stdin.close()
 
 
-async def _receive(child: Process, most: int) -> bytes:
+async def _receive(child: Process, draft: Draft, most: int) -> bytes:
+    """Return the first two bytes of a reply; *draft* gets the rest."""
     assert child.stdout is not None  # noqa: S101 -- a pipe was asked for
-    reply = bytearray()
+    try:
+        head = await child.stdout.readexactly(2)
+    except asyncio.IncompleteReadError as exc:
+        return exc.partial
     while chunk := await child.stdout.read(_MIB):
-        reply += chunk
-        if len(reply) > most:
+        draft.write(chunk)
+        if draft.size > most:
             raise ModuleRefused(
                 f"the compiled module has more than {most:,} bytes", fix=_SMALLER
             )
-    return bytes(reply)
+    return head
 
 
 _SMALLER = "build a smaller module (-Os, shorter functions), or split it"
 
 
-def _judge(reply: bytes, code: int, limits: Limits) -> bytes:
-    """Return the artifact, or raise why the module is refused."""
-    if not reply:
+def _judge(head: bytes, rest: bytes, code: int, limits: Limits) -> None:
+    """Raise why the module is refused, unless *rest* is an artifact."""
+    if not head:
         raise SandboxError("the compile child did not start", fix="run: caxton doctor")
-    verdict, rest = reply[1:2], reply[2:]
+    verdict = head[1:]
     if code == 0 and verdict == b"+":
-        return rest
+        return
     if code == 0 and verdict == b"?":
         raise ModuleRefused(
             clean_name(rest, _REASON),

@@ -204,10 +204,14 @@ class ComponentCode:
 
 
 def load(
-    built: wasmtime.Engine, linker: Linker, most: int, artifact: bytes
+    built: wasmtime.Engine, linker: Linker, most: int, artifact: bytes | str
 ) -> ComponentCode:
-    """Return the component in *artifact*, native code that this host must have made."""
-    return ComponentCode(built, linker, Component.deserialize(built, artifact), most)
+    """Return a component that is ready to run; see `abi.deserialize`."""
+    if isinstance(artifact, str):
+        loaded = Component.deserialize_file(built, artifact)
+    else:
+        loaded = Component.deserialize(built, artifact)
+    return ComponentCode(built, linker, loaded, most)
 
 
 _TRAP = "wasm trap: "

@@ -66,12 +66,22 @@ _define = raw(
 )
 
 
-def build_engine(settings: EngineSettings) -> wasmtime.Engine:
-    """Return an engine in which a guest can be bounded, stopped and repeated."""
+def build_engine(
+    settings: EngineSettings, *, parallel: bool = False
+) -> wasmtime.Engine:
+    """
+    Return an engine in which a guest can be bounded, stopped and repeated.
+
+    Args:
+        settings: What it is built from.
+
+        parallel: Whether it compiles in several threads, to the same bytes.
+    """
     config = wasmtime.Config()
     pointer = config.ptr()
     for name, value in settings.switches.items():
         getattr(ffi, f"wasmtime_config_{name}_set")(pointer, value)
+    ffi.wasmtime_config_parallel_compilation_set(pointer, parallel)
     if settings.images:
         # Nothing runs on this stack, but wasmtime requires it to be the larger one.
         ffi.wasmtime_config_async_stack_size_set(pointer, settings.stack)

@@ -15,7 +15,7 @@ import socket
 import subprocess
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import anyio
 
@@ -40,6 +40,23 @@ _CALLS = frozenset({wire.CALL, wire.CALLS})
 
 #: A call, or a batch of calls, that the door carries out.
 _Call: TypeAlias = Callable[[], Awaitable[Answer]]
+
+
+class Mapped(NamedTuple):
+    """
+    An artifact that a worker maps.
+
+    Attributes:
+        descriptor: Of the sealed file that holds it.
+
+        key: Its name.
+
+        settings: Of its engine, as JSON.
+    """
+
+    descriptor: int
+    key: str
+    settings: str
 
 
 class NoRoom(SandboxError):  # noqa: N818 -- a state, not a fault
@@ -188,7 +205,12 @@ class Link(asyncio.BufferedProtocol):
 
     @classmethod
     async def spawn(
-        cls, address_space: int, compute: int | None = None, *, images: bool = False
+        cls,
+        address_space: int,
+        compute: int | None = None,
+        *,
+        images: bool = False,
+        mapped: Mapped | None = None,
     ) -> Link:
         """
         Start a worker, and return once it is confined.
@@ -201,6 +223,8 @@ class Link(asyncio.BufferedProtocol):
 
             images: Whether its guests share their initial memory.
 
+            mapped: An artifact that it maps before it is confined.
+
         Raises:
             SandboxError: It did not start.
         """
@@ -211,9 +235,12 @@ class Link(asyncio.BufferedProtocol):
                 *map(str, (theirs.fileno(), os.getpid(), address_space)),
                 _IMAGES if images else _PLAIN,
                 str(compute or 0),
-                fds=[theirs.fileno()],
+                *map(str, mapped or ()),
+                fds=[theirs.fileno(), *(mapped or ())[:1]],
             )
         link = cls(process)
+        if mapped:
+            link._modules.add(mapped.key)
         try:
             ours.setblocking(False)  # noqa: FBT003 -- its shape
             loop = asyncio.get_running_loop()

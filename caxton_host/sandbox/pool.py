@@ -18,7 +18,7 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
@@ -29,9 +29,10 @@ from ..core.sections import is_interpreter
 from ..errors import ModuleRefused, SandboxError
 from ..ports.sandbox import Door, Ending, Guest, Prepared
 from . import gate
+from .artifacts import Artifact
 from .binary import ModuleInfo
-from .compiler import Compiler, Compiling
-from .link import Link, NoRoom
+from .compiler import Compiler, Compiling, key_of
+from .link import Link, Mapped, NoRoom
 from .settings import PAGE, settings_for, share
 from .wire import STACK_OVERFLOW
 
@@ -79,12 +80,19 @@ class _Code:
     """
 
     settings: str
-    artifact: bytes = field(repr=False)
+    artifact: Artifact
     memory: int
     memories: int
     space: int
     images: bool
     interpreter: bool
+
+    @property
+    def mapped(self) -> Mapped | None:
+        """What its worker has to map before its first guest, or ``None``."""
+        if self.artifact.descriptor is None:
+            return None
+        return Mapped(self.artifact.descriptor, self.artifact.key, self.settings)
 
 
 class _Worker:
@@ -104,17 +112,30 @@ class _Worker:
     """
 
     def __init__(
-        self, domain: str, space: int, compute: int | None, *, images: bool
+        self, domain: str, space: int, compute: int | None, code: _Code
     ) -> None:
         self.domain = domain
-        self.images = images
+        self.images = code.images
+        self.mapped = code.mapped
         self.left = space
         self.guests = 0
         self.full = self.leaving = False
         self.link = asyncio.create_task(
-            Link.spawn(_WORKER_SPACE + space, compute, images=images)
+            Link.spawn(
+                _WORKER_SPACE + space, compute, images=code.images, mapped=code.mapped
+            )
         )
         self.idle: asyncio.TimerHandle | None = None
+
+    def takes(self, domain: str, code: _Code) -> bool:
+        """Whether a guest of *code* may be one of its guests."""
+        return (
+            self.domain == domain
+            and self.images == code.images
+            and code.mapped in {None, self.mapped}
+            and self.left >= code.space
+            and self.usable
+        )
 
     @property
     def usable(self) -> bool:
@@ -191,7 +212,7 @@ class WasmSandbox:
         self._idle = idle
         self._on_worker = on_worker
         self._code: dict[str, _Code] = {}
-        self._prepared: dict[tuple[bytes, Limits, str], Prepared] = {}
+        self._prepared: dict[tuple[str, Limits, str], Prepared] = {}
         self._workers: list[_Worker] = []
         #: By domain; the one that was served last comes last.
         self._waiting: dict[str, deque[_Turn]] = {}
@@ -216,6 +237,7 @@ class WasmSandbox:
         with anyio.CancelScope(shield=True):
             while self._ending:
                 await asyncio.wait(self._ending)
+        self._compiler.close()
 
     async def prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
         """Check and compile a module; see `ports.Sandbox.prepare`."""
@@ -223,22 +245,29 @@ class WasmSandbox:
             digest = hashlib.sha256(module)
         else:
             digest = await asyncio.to_thread(hashlib.sha256, module)
-        wanted = digest.digest(), limits, entry
+        wanted = digest.hexdigest(), limits, entry
         if wanted not in self._prepared:
-            self._prepared[wanted] = await self._prepare(module, limits, entry)
+            self._prepared[wanted] = await self._prepare(module, *wanted)
         return self._prepared[wanted]
 
-    async def _prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
+    async def _prepare(
+        self, module: bytes, digest: str, limits: Limits, entry: str
+    ) -> Prepared:
         limits = limits.of(module)
-        info, memory = await asyncio.to_thread(_admit, module, limits, entry)
         component, interpreter = is_component(module), is_interpreter(module)
         settings = settings_for(limits, component=component, interpreter=interpreter)
-        artifact = await self._compiler.artifact(module, limits, settings, entry)
+        key = key_of(digest, settings, entry)
+        (info, memory), found = await asyncio.gather(
+            asyncio.to_thread(_admit, module, limits, entry), self._compiler.find(key)
+        )
+        artifact = found or await self._compiler.artifact(
+            module, limits, settings, entry
+        )
         memories = max(1, len(info.memories))
         reserved = memories * (settings.memory + 2 * settings.guard)
         self._code[artifact.key] = _Code(
             settings=settings.to_json(),
-            artifact=artifact.data,
+            artifact=artifact,
             memory=memory,
             memories=memories,
             space=reserved
@@ -270,7 +299,7 @@ class WasmSandbox:
         guest = replace(guest, limits=limits)
         async with self._place(guest.domain, code) as worker:
             link = await asyncio.shield(worker.link)
-            link.load(key, code.settings, code.artifact)
+            link.load(key, code.settings, code.artifact.data)
             try:
                 ending = await link.run(key, code.memory, guest, door)
             except NoRoom:
@@ -336,26 +365,15 @@ class WasmSandbox:
     def _choose(self, domain: str, code: _Code) -> _Worker | None:
         """Return a worker for a guest of *domain*, or ``None`` if it has to wait."""
         for worker in self._workers:
-            if (
-                worker.domain == domain
-                and worker.images == code.images
-                and worker.usable
-                and worker.guests < self._most_guests
-                and worker.left >= code.space
-            ):
+            if worker.guests < self._most_guests and worker.takes(domain, code):
                 return worker
         if len(self._workers) >= self._most_workers:
-            unused = next((one for one in self._workers if not one.guests), None)
-            if unused is None:
+            unused = [one for one in self._workers if not one.guests]
+            if not unused:
                 self._vacate(domain)
                 return None
-            self._end(unused)
-        worker = _Worker(
-            domain,
-            self._most_guests * code.space,
-            self._compute,
-            images=code.images,
-        )
+            self._end(min(unused, key=lambda one: one.domain != domain))
+        worker = _Worker(domain, self._most_guests * code.space, self._compute, code)
         self._workers.append(worker)
         self._on_worker("started")
         return worker

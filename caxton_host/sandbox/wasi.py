@@ -581,10 +581,10 @@ class ModuleCode(abi.ModuleCode):
 
 
 def load(
-    built: wasmtime.Engine, linker: wasmtime.Linker, most: int, artifact: bytes
+    built: wasmtime.Engine, linker: wasmtime.Linker, most: int, artifact: bytes | str
 ) -> ModuleCode:
-    """Return the module in *artifact*, native code that this host must have made."""
-    module = wasmtime.Module.deserialize(built, artifact)
+    """Return the module in *artifact*, ready to run; see `abi.deserialize`."""
+    module = abi.deserialize(built, artifact)
     return ModuleCode(built, linker.instantiate_pre(module), most)
 
 

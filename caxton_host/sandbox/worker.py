@@ -1,9 +1,11 @@
 """
 A worker: a process that runs guests of one trust domain, and holds no secrets.
 
-    python -I -m caxton_host.sandbox.worker SOCKET PARENT ADDRESS_SPACE KIND COMPUTE
+    python -I -m caxton_host.sandbox.worker SOCKET PARENT ADDRESS_SPACE KIND COMPUTE \
+        [DESCRIPTOR KEY SETTINGS]
 
-Imports what it needs, opens only the one socket that it was given, confines itself,
+Imports what it needs, opens only the one socket that it was given, maps the artifact
+behind the descriptor, if there is one, closes that, confines itself,
 reports that, and then serves the host's frames. Each guest has a thread of its own.
 Nothing here waits for a guest: its thread checks the turns, the stop slot and the
 compute clock at every tick.
@@ -241,6 +243,8 @@ TICK_S = 0.01
 #: Bytes of stack for the host functions, on top of the guest's own stack.
 _PYTHON_STACK = 1536 * 1024
 _M_ARENA_MAX = -8
+#: Where the arguments for a mapped artifact begin.
+_MAPPED = 6
 
 
 class Engine:
@@ -251,7 +255,7 @@ class Engine:
         settings: What it is built from.
 
     Attributes:
-        load: Returns the code in an artifact, which this host must have made.
+        load: Returns the code in an artifact; see `abi.deserialize`.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -259,7 +263,7 @@ class Engine:
         self.built = build_engine(settings)
         kind = component if settings.component else wasi
         most = wire.MAX_REASON if settings.interpreter else wire.MAX_MESSAGE
-        self.load: Callable[[bytes], Code] = partial(
+        self.load: Callable[[bytes | str], Code] = partial(
             kind.load, self.built, kind.link(self.built), most
         )
 
@@ -431,7 +435,7 @@ class Worker:
             if run := self._runs.get(number):
                 run.stop()
         else:
-            self._load(*wire.read_module(body))
+            self._receive(*wire.read_module(body))
 
     def _start(self, number: int, start: Start) -> None:
         loaded = self._modules.get(start.module)
@@ -448,13 +452,17 @@ class Worker:
         except (RuntimeError, MemoryError):
             self.ended(run, End(kind="no_room", message="no room for its thread"))
 
-    def _load(self, key: str, settings: str, artifact: bytes) -> None:
+    def load(self, key: str, settings: str, artifact: bytes | str) -> None:
+        """Make the code in an artifact ready; see `abi.deserialize`."""
+        engine = self._engines.get(settings)
+        if engine is None:
+            engine = Engine(EngineSettings.from_json(settings))
+            self._engines[settings] = engine
+        self._modules[key] = engine, engine.load(artifact)
+
+    def _receive(self, key: str, settings: str, artifact: bytes) -> None:
         try:
-            engine = self._engines.get(settings)
-            if engine is None:
-                engine = Engine(EngineSettings.from_json(settings))
-                self._engines[settings] = engine
-            self._modules[key] = engine, engine.load(artifact)
+            self.load(key, settings, artifact)
         except (wasmtime.WasmtimeError, MemoryError):
             # Its start reports that, and the host tries another worker.
             return
@@ -470,6 +478,10 @@ def main() -> None:
     # malloc arenas, one a thread, would reserve 64 MiB for each guest.
     ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     worker = Worker(sock, compute=compute)
+    if len(sys.argv) > _MAPPED:
+        mapped, key, settings = sys.argv[_MAPPED:]
+        worker.load(key, settings, f"/proc/self/fd/{mapped}")
+        os.close(int(mapped))
     gc.freeze()
     guards = confine.confine(address_space=address_space, images=images)
     worker.channel.send(wire.frame(wire.READY, 0, codec.encode(guards)))

@@ -13,6 +13,8 @@ from caxton_host.sandbox.interface import FUNCTIONS, INTERFACE
 from caxton_host.sandbox.settings import settings_for
 from tests.components import FUNCTIONS as TYPES
 from tests.components import component
+from tests.unit.sandbox.binaries import RETURNS_ZERO
+from tests.unit.sandbox.binaries import module as many
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +65,15 @@ def test_what_the_host_does_not_have_is_named(
 
 def test_entry_point_by_another_name_is_looked_at_too(built: wasmtime.Engine) -> None:
     assert "other" in _fault(built, component(""), "other")
+
+
+# law 5
+def test_artifact_has_the_same_bytes_whether_threads_made_it_or_one() -> None:
+    module = many(bodies=(RETURNS_ZERO,) * 2_000)
+    made = [
+        wasmtime.Module(
+            build_engine(settings_for(Limits()), parallel=parallel), module
+        ).serialize()
+        for parallel in (False, True)
+    ]
+    assert made[0] == made[1]

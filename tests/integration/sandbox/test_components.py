@@ -237,5 +237,5 @@ async def test_known_module_is_not_looked_at_again(
     sandbox: WasmSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await sandbox.prepare(AGENT, Limits(), "run")
-    monkeypatch.setattr(sandbox, "_compiler", None)
+    monkeypatch.setattr(sandbox._compiler, "find", None)
     assert await sandbox.prepare(bytes(AGENT), Limits(), "run") == first

@@ -59,7 +59,7 @@ def _compiled() -> tuple[wasmtime.Engine, wasmtime.InstancePre]:
       (memory (export "memory") {pages} {pages})
       {"".join(functions)} (func (export "_start")))"""
     built = build_engine(settings_for(Limits(memory=MEMORY)))
-    module = wasmtime.Module(built, wasmtime.wat2wasm(text))
+    module = wasmtime.Module(built, bytes(wasmtime.wat2wasm(text)))
     return built, wasi.link(built).instantiate_pre(module)
 
 
@@ -80,7 +80,7 @@ class Caller:
         self._store = store
         self._instance = pre.instantiate(store)
         self._exports = self._instance.exports(store)
-        self.memory = self._exports["memory"]
+        self.memory: Any = self._exports["memory"]
 
     def __call__(self, name: str, *given: int) -> int:
         """Call a function of WASI, and return its error number."""

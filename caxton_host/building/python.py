@@ -13,10 +13,12 @@ import shutil
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
 from ..core.sections import INTERPRETER, section
 from ..errors import UsageError
+from .python_sources import check
 from .shipped import find_shared
 from .tools import call, zig_cc
 
@@ -55,6 +57,7 @@ WitWorld = world(main.start, main.FINDER)
 
 def compile(source: Path, module: Path, scratch: Path) -> None:
     """Compile *source* to *module*, with the Python files in its folder."""
+    check(source, [*islice(_sources(source.parent), _MAX_FILES)])
     _componentize(
         source.parent,
         _AGENT.format(name=source.stem),

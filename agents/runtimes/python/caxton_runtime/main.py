@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib
+import io
 import json
 import linecache
 import marshal
@@ -74,7 +75,7 @@ def _lock(modules: dict[str, tuple[bool, str]]) -> str:
 
 def _execute(name: str, source: str) -> object:
     """Execute the statements of a file, and then its function ``run``."""
-    lines = source.splitlines(keepends=True)
+    lines = [*io.StringIO(source, newline=None)]
     linecache.cache[name] = (len(source), None, lines, name)
     code = compile(source, name, "exec", dont_inherit=True)
     main = types.ModuleType("__main__")
@@ -83,6 +84,7 @@ def _execute(name: str, source: str) -> object:
     sys.argv[:] = [name]
     called = _watch(code)
     exec(code, main.__dict__)
+    sys.monitoring.free_tool_id(_TOOL)
     run = main.__dict__.get("run")
     return run() if _is_entry(run) and not called else None
 

@@ -117,7 +117,10 @@ def test_coder_repairs_its_programs(runtimes: Shell) -> None:
     sandbox, config = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     shutil.copytree(find_shared("agents/coder"), runtimes.folder / "coder")
     runtimes.write("sandbox.toml", python(sandbox))
-    runtimes.write("caxton.toml", python(config))
+    # A server gets no variables but those that its table names.
+    folders = {name: at for name, at in runtimes.environ.items() if "XDG" in name}
+    table = toml({"servers.sandbox.env": folders})
+    runtimes.write("caxton.toml", python(config) + table)
 
     task = {"task": "What is the mean temperature of Lima and Tokyo?"}
     done = runtimes("run", "coder", "-i", json.dumps(task), "--json")

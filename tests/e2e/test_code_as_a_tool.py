@@ -18,6 +18,7 @@ from caxton_host.building import find_shared
 from tests import standin
 
 from .shell import CAXTON, Shell, toml
+from .test_docs import ROOT
 
 SANDBOX = """\
 [agents.sandbox]
@@ -110,6 +111,29 @@ def test_program_is_a_run_and_an_error_comes_back_with_its_place(
     assert sandbox("audit", "verify").code == 0
     states = [one["state"] for one in sandbox("runs", "list", "--json").document]
     assert sorted(states) == ["completed", "failed", "failed"]
+
+
+def test_page_shows_what_a_model_sees_and_gets_back(runtimes: Shell) -> None:
+    page = (ROOT / "docs" / "how-to" / "code-as-a-tool.md").read_text()
+    shown = {
+        kind: re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL)
+        for kind in ("toml", "json", "text")
+    }
+    runtimes.write("caxton.toml", python(shown["toml"][0]))
+
+    async def told() -> list[str | None]:
+        async with serving(runtimes) as served:
+            (tool,) = (await served.list_tools()).tools
+            calls = [json.loads(one) for one in shown["json"]]
+            results = [await served.call_tool("run_code", call) for call in calls]
+            return [tool.description, *map(text, results)]
+
+    lines = "\n".join(f"{one}" for one in asyncio.run(told())) + "\n"
+    assert nameless(lines) == nameless("".join(shown["text"]))
+
+
+def nameless(told: str) -> str:
+    return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", told)
 
 
 def test_coder_repairs_its_programs(runtimes: Shell) -> None:

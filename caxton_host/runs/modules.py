@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias, cast
@@ -28,6 +28,7 @@ from ..core.tools.schemas import bounded
 from ..errors import BadBytes, ModuleRefused, UsageError
 from ..lib.codec import load_json
 from ..lib.json_schema import check, mismatch
+from .locked import read_locked
 
 
 def located(agent: Agent) -> Path:
@@ -88,10 +89,11 @@ def _unreadable(path: Path, exc: OSError) -> UsageError:
 
 def read_program(path: Path, language: Language) -> Program:
     """
-    Return the program in a file.
+    Return the program in a file, with its locked packages.
 
     Raises:
-        UsageError: It cannot be read, or `program_of` refuses it.
+        UsageError: It cannot be read, `program_of` refuses it, or its packages are not
+            locked.
     """
     try:
         with path.open("rb") as file:
@@ -101,7 +103,11 @@ def read_program(path: Path, language: Language) -> Program:
             f"cannot read the program {shown(path)}: {exc.strerror}",
             fix="name a file that exists",
         ) from None
-    return program_of(path.name, source, language=language)
+    program = program_of(path.name, source, language=language)
+    if language != "python":
+        return program
+    packages, locked = read_locked(path, program.source.decode())
+    return replace(program, packages=packages, locked=locked)
 
 
 def read_instead(

@@ -198,3 +198,22 @@ def test_runtime_that_is_not_installed_is_named_with_its_command(
     with pytest.raises(UsageError, match="the javascript runtime") as caught:
         Library().check(Agent(name="a", program=tmp_path / "a.js"))
     assert caught.value.fix == "caxton runtime install javascript"
+
+
+DEPENDENT = """\
+# /// script
+# dependencies = ["attrs"]
+# ///
+import attr
+"""
+
+
+def test_program_whose_dependencies_are_not_locked_is_refused(
+    library: Library, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.py"
+    file.write_text(DEPENDENT, "utf-8")
+
+    with pytest.raises(UsageError, match=r"a\.py\.lock does not exist") as caught:
+        library.check(Agent(name="a", program=file))
+    assert caught.value.fix == f"caxton program lock {file}"

@@ -10,13 +10,6 @@ from .attacks import ABORTED, Attack, completes, error, limit
 _ASK = "import caxton_agent as ca\n"
 _OUT = "from caxton_agent import output\n"
 _WIT = "import wit_world.imports.host as wit\n"
-
-
-def nested(depth: int) -> str:
-    """Return statements that make a list in a list, so often."""
-    return f"x = []\nfor _ in range({depth}): x = [x]\n"
-
-
 _LOOP = "import asyncio\n"
 
 #: What a program tries, in a list of texts: it gets the exceptions back.
@@ -29,6 +22,11 @@ def tried(*actions):
         except BaseException as e:
             found.append(type(e).__name__)
 """
+
+
+def nested(depth: int) -> str:
+    """Return statements that make a list in a list, so often."""
+    return f"x = []\nfor _ in range({depth}): x = [x]\n"
 
 
 def refused(imports: str, *actions: str, by: str = "PermissionError") -> Attack:
@@ -59,8 +57,8 @@ MEMORY: Mapping[str, Attack] = {
     ),
     "entities_of_xml": Attack(
         "import xml.etree.ElementTree as t\n"
-        "e = ''.join(f'<!ENTITY a{n} \"{10 * f\"&a{n-1};\"}\">' for n in range(1, 12))\n"
-        "t.fromstring(f'<!DOCTYPE x [<!ENTITY a0 \"ha\">{e}]><x>&a11;</x>')",
+        "e = ''.join(f'<!ENTITY a{n} \"{9 * f\"&a{n-1};\"}\">' for n in range(1, 9))\n"
+        "t.fromstring(f'<!DOCTYPE x [<!ENTITY a0 \"ha\">{e}]><x>&a8;</x>')",
         limit("fuel"),
     ),
     "number_of_many_bits": Attack("1 << 10**12", error("OverflowError")),
@@ -72,13 +70,22 @@ STACK: Mapping[str, Attack] = {
         "import sys\nsys.setrecursionlimit(2**31 - 1)\ndef f(): f()\nf()",
         error("RecursionError"),
     ),
-    "repr_in_c": Attack(f"{nested(5_000)}repr(x)", error("RecursionError")),
-    "json_in_c": Attack(f"import json\n{nested(20_000)}json.dumps(x)", error("RecursionError")),
+    "hash_in_c": Attack(
+        "import gc\ngc.disable()\nt = ()\nfor _ in range(400_000): t = (t,)\nhash(t)",
+        limit("stack"),
+    ),
+    "pickle_in_c": Attack(
+        f"import pickle\n{nested(20_000)}pickle.dumps(x)", error("RecursionError")
+    ),
+    "json_in_c": Attack(
+        f"import json\n{nested(20_000)}json.dumps(x)", error("RecursionError")
+    ),
     "comparison_in_c": Attack(
-        f"{nested(60_000)}y = x\n{nested(60_000)}x == y", error("RecursionError")
+        f"{nested(100_000)}y = x\n{nested(100_000)}x == y", error("RecursionError")
     ),
     "deep_params": Attack(
-        f"{_ASK}{nested(20_000)}ca.mcp_call('mcp__x__ask', {{'x': x}})", error("RecursionError")
+        f"{_ASK}{nested(20_000)}ca.mcp_call('mcp__x__ask', {{'x': x}})",
+        error("RecursionError"),
     ),
     "deep_json_text": Attack(
         "import json\njson.loads('[' * 10**6)", error("RecursionError")
@@ -95,9 +102,7 @@ STACK: Mapping[str, Attack] = {
         error("RecursionError"),
     ),
     "brackets": Attack("(" * 100_000, error("MemoryError")),
-    "closed_brackets": Attack(
-        "eval('[' * 10**5 + ']' * 10**5)", error("MemoryError")
-    ),
+    "closed_brackets": Attack("eval('[' * 10**5 + ']' * 10**5)", error("MemoryError")),
     "signs": Attack("eval('-' * 10**5 + '1')", error("MemoryError")),
     "sum": Attack("eval('+'.join('1' * 30_000))", error("RecursionError")),
     "starts_itself": Attack(
@@ -205,9 +210,7 @@ OBJECTS: Mapping[str, Attack] = {
         "class E(BaseException, metaclass=M): pass\nraise E",
         error("TypeError: type __qualname__"),
     ),
-    "del_recurses": Attack(
-        "class A:\n  def __del__(self): A()\nA()", completes(None)
-    ),
+    "del_recurses": Attack("class A:\n  def __del__(self): A()\nA()", completes(None)),
     "del_that_revives": Attack(
         "kept = []\nclass A:\n  def __del__(self): kept.append(self)\n"
         f"for _ in range(9): A()\nkept.clear()\n{_OUT}output(len(kept))",
@@ -217,14 +220,16 @@ OBJECTS: Mapping[str, Attack] = {
         "d = {}\nclass K:\n  def __hash__(self): return 1\n"
         "  def __eq__(self, o): d.clear(); return False\n"
         "for _ in range(99): d[K()] = 1\n"
-        f"{_OUT}output(len(d) < 99)",
-        completes(True),
+        f"{_OUT}output(int(len(d) < 99))",
+        completes(1),
     ),
     "dict_that_grows": Attack(
-        "d = {1: 1}\nfor k in d: d[k + 1] = 1", error("RuntimeError: dictionary changed")
+        "d = {1: 1}\nfor k in d: d[k + 1] = 1",
+        error("RuntimeError: dictionary changed"),
     ),
     "output_in_itself": Attack(
-        f"{_OUT}x = []; x.append(x); output(x)", error("ValueError: the output: Circular reference")
+        f"{_OUT}x = []; x.append(x); output(x)",
+        error("ValueError: the output: Circular reference"),
     ),
     "endless_output": Attack(
         f"{_OUT}class D(dict):\n  def items(self):\n    while True: yield 'a', 1\n"
@@ -302,8 +307,7 @@ INTERPRETER: Mapping[str, Attack] = {
         error("RuntimeError: audited"),
     ),
     "bytecode": Attack(
-        "def f(): pass\n"
-        "f.__code__ = f.__code__.replace(co_code=b'\\xff' * 64)\nf()",
+        "def f(): pass\nf.__code__ = f.__code__.replace(co_code=b'\\xff' * 64)\nf()",
         error(f"{ABORTED}: unreachable"),
     ),
     "bytecode_without_an_end": Attack(
@@ -361,12 +365,8 @@ OUTSIDE: Mapping[str, Attack] = {
     "the_functions_below": Attack(
         "import os\nos.open.__wrapped__('/etc/passwd', 0)", error("PermissionError")
     ),
-    "the_clock_below": Attack(
-        "import time\ntime.time.__wrapped__()", error(ABORTED)
-    ),
-    "the_entropy_below": Attack(
-        "import os\nos.urandom.__wrapped__(8)", error(ABORTED)
-    ),
+    "the_clock_below": Attack("import time\ntime.time.__wrapped__()", error(ABORTED)),
+    "the_entropy_below": Attack("import os\nos.urandom.__wrapped__(8)", error(ABORTED)),
     "the_generator_below": Attack(
         "import _random, random\nprint(random.Random.__bases__[0]().random())",
         error(ABORTED),
@@ -424,8 +424,7 @@ OUTSIDE: Mapping[str, Attack] = {
         by="ModuleNotFoundError",
     ),
     "environment": Attack(
-        "import os, sys\n"
-        f"{_OUT}output([dict(os.environ), sys.argv, __file__])",
+        f"import os, sys\n{_OUT}output([dict(os.environ), sys.argv, __file__])",
         completes([{}, ["program.py"], "program.py"]),
     ),
     "standard_input": Attack("input()", error("EOFError")),
@@ -465,9 +464,7 @@ BRIDGE: Mapping[str, Attack] = {
     "output_that_is_no_json": Attack(
         f"{_WIT}wit.output('{{not json')", error("output: not JSON")
     ),
-    "arguments_of_other_types": Attack(
-        f"{_WIT}wit.mcp_call(1, [2])", error(ABORTED)
-    ),
+    "arguments_of_other_types": Attack(f"{_WIT}wit.mcp_call(1, [2])", error(ABORTED)),
     "too_few_arguments": Attack(
         f"{_WIT}import componentize_py_runtime as r\nr.call_import(0, [])",
         error(ABORTED),
@@ -493,9 +490,7 @@ BRIDGE: Mapping[str, Attack] = {
         f"{_ASK}ca.mcp_call('mcp__x__ask', {{'k' * 2**21: 1}})",
         error(f"{ABORTED}: a host function was given a text of 2097158 bytes"),
     ),
-    "huge_name": Attack(
-        f"{_ASK}ca.mcp_call('n' * 2**21)", error("Denied"), sent=1
-    ),
+    "huge_name": Attack(f"{_ASK}ca.mcp_call('n' * 2**21)", error("Denied"), sent=1),
     "huge_output": Attack(f"{_OUT}output('x' * 2**21)", limit("output")),
     "65_calls_awaited_together": Attack(
         f"{_LOOP}from caxton_agent import aio\nasync def run():\n"
@@ -518,8 +513,7 @@ ASYNC: Mapping[str, Attack] = {
         limit("fuel"),
     ),
     "tasks_without_an_end": Attack(
-        f"{_LOOP}async def run():\n"
-        "  while True: await asyncio.sleep(0)",
+        f"{_LOOP}async def run():\n  while True: await asyncio.sleep(0)",
         limit("fuel"),
     ),
     "callback_that_calls_itself": Attack(
@@ -536,8 +530,7 @@ ASYNC: Mapping[str, Attack] = {
         limit("fuel"),
     ),
     "loop_in_a_loop": Attack(
-        f"{_LOOP}async def f(): pass\n"
-        "async def run(): asyncio.run(f())",
+        f"{_LOOP}async def f(): pass\nasync def run(): asyncio.run(f())",
         error("RuntimeError"),
     ),
     "exit_from_a_task": Attack(

@@ -137,7 +137,7 @@ class Programs:
         tools: Mapping[str, Tool] | None = None,
         *,
         name: str | None = None,
-        input: JSON = None,  # noqa: A002 -- the host's word
+        input: object = None,  # noqa: A002 -- the host's word
         catalogue: list[dict[str, JSON]] | None = None,
         packages: JSON = None,
         limits: Limits = LIMITS,

@@ -375,3 +375,9 @@ def test_every_single_flipped_bit_passes_or_is_refused() -> None:
     for at in range(len(data)):
         for bit in range(8):
             judge(data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :])
+
+
+def test_what_a_module_declares_can_be_kept() -> None:
+    found = gate.inspect(everything())
+
+    assert binary.ModuleInfo.from_json(found.to_json()) == found

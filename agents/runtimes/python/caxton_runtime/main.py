@@ -84,7 +84,6 @@ def _execute(name: str, source: str) -> object:
     sys.argv[:] = [name]
     called = _watch(code)
     exec(code, main.__dict__)
-    sys.monitoring.free_tool_id(_TOOL)
     run = main.__dict__.get("run")
     return run() if _is_entry(run) and not called else None
 

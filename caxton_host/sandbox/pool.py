@@ -14,11 +14,11 @@ no new guests.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
@@ -45,6 +45,8 @@ _GUEST_SPACE = 4 * _MIB
 _TEXT_SPACE = 12 * _MIB
 #: Bytes that are hashed faster than a thread is woken.
 _SMALL = 64 * 1024
+#: Larger modules whose digests are remembered: runtimes, which many runs share.
+_REMEMBERED = 4
 #: Bytes of a module of which it is kept what it declares.
 _LARGE = 1024 * 1024
 #: Bytes of that. An agent in Python has 1,400.
@@ -224,6 +226,7 @@ class WasmSandbox:
         self._on_worker = on_worker
         self._code: dict[str, _Code] = {}
         self._prepared: dict[tuple[str, Limits, str], Prepared] = {}
+        self._digests: deque[tuple[bytes, str]] = deque(maxlen=_REMEMBERED)
         self._workers: list[_Worker] = []
         #: By domain; the one that was served last comes last.
         self._waiting: dict[str, deque[_Turn]] = {}
@@ -252,14 +255,20 @@ class WasmSandbox:
 
     async def prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
         """Check and compile a module; see `ports.Sandbox.prepare`."""
-        if len(module) <= _SMALL:
-            digest = hashlib.sha256(module)
-        else:
-            digest = await asyncio.to_thread(hashlib.sha256, module)
-        wanted = digest.hexdigest(), limits, entry
+        wanted = await self._digest(module), limits, entry
         if wanted not in self._prepared:
             self._prepared[wanted] = await self._prepare(module, *wanted)
         return self._prepared[wanted]
+
+    async def _digest(self, module: bytes) -> str:
+        if len(module) <= _SMALL:
+            return sha256(module).hexdigest()
+        for known, digest in self._digests:
+            if known is module:
+                return digest
+        digest = (await asyncio.to_thread(sha256, module)).hexdigest()
+        self._digests.append((module, digest))
+        return digest
 
     async def _prepare(
         self, module: bytes, digest: str, limits: Limits, entry: str

@@ -125,7 +125,10 @@ def test_the_readme(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_a_tutorial(shell: Shell, page: Path) -> None:
+def test_a_tutorial(shell: Shell, page: Path, request: pytest.FixtureRequest) -> None:
+    needed = {"first-agent-javascript": "javascript", "first-program": "runtimes"}
+    if page.stem in needed:
+        request.getfixturevalue(needed[page.stem])
     typed: dict[str, str] = {}
     for language, name, text in blocks(page):
         if name:
@@ -137,6 +140,11 @@ def test_a_tutorial(shell: Shell, page: Path) -> None:
             out = typed[line] = type_in(shell, line)
             assert shown.get(line, out) == out
     assert typed
+    if page.stem == "first-program":
+        denied, granted = [typed[line] for line in typed if " run " in line]
+        assert denied.strip() in page.read_text("utf-8")
+        assert granted.startswith('{"time": "')
+        assert typed["caxton replay @last"].startswith("identical")
     if page.stem.startswith("first-agent"):
         runs = [out for line, out in typed.items() if line.startswith("caxton run ")]
         assert '"time": ' in runs[0]

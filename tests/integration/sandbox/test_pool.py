@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from caxton_host.core.limits import Limits
+from caxton_host.core.sections import section
 from caxton_host.errors import ModuleRefused, SandboxError
 from caxton_host.sandbox import WasmSandbox, gate, pool
 from caxton_host.sandbox.binary import ModuleInfo, parse_module
@@ -47,6 +49,24 @@ async def test_prepared_module_says_what_it_was_made_for(sandbox: WasmSandbox) -
     assert other.sha256 == prepared.sha256
     assert other.engine != prepared.engine
     assert other.key != prepared.key
+
+
+async def test_digest_of_a_large_module_is_made_once(
+    sandbox: WasmSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = NOTHING + section("large", bytes(100_000))
+    made: list[bytes] = []
+
+    def digest(data: bytes) -> object:
+        made.append(data)
+        return hashlib.sha256(data)
+
+    monkeypatch.setattr(pool, "sha256", digest)
+    first = await sandbox.prepare(module, Limits(), "run")
+    assert await sandbox.prepare(module, Limits(), "run") is first
+    assert made == [module]
+    assert await sandbox.prepare(bytes(bytearray(module)), Limits(), "run") is first
+    assert made == [module, module]
 
 
 async def test_module_that_the_gate_refuses_is_refused(sandbox: WasmSandbox) -> None:

@@ -27,7 +27,6 @@ from caxton_host.ports.sandbox import Answer, Ending, Guest, Prepared
 from caxton_host.sandbox import WasmSandbox
 from tests.components import call, component
 from tests.integration.sandbox.support import wasm
-from tests.javascript import install
 
 from .page import Figure, Section
 from .scale import memory
@@ -109,8 +108,6 @@ def _built(folder: Path) -> dict[str, bytes]:
     for lang, (name, text, _) in _IDLE.items():
         home = new_agent(f"idle-{lang}", lang, folder)
         (home / name).write_text(text, "utf-8")
-        if lang == "javascript":
-            install(home)
         built = build_agent(home, into=folder, cache=folder / "zig")
         found[lang] = built.path.read_bytes()
     home = find_shared("agents/weather")

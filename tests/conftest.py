@@ -12,7 +12,7 @@ import pytest
 from .others import Programs, install
 from .postgres import Server, running
 from .programs import Programs as RuntimePrograms
-from .programs import build_python
+from .programs import build_javascript, build_python
 from .programs import running as running_programs
 from .shared import in_memory, once
 
@@ -22,6 +22,7 @@ from .shared import in_memory, once
 _LONGEST = (
     (
         "tests/e2e/test_python_agents.py",
+        "tests/integration/programs/test_python.py",
         "tests/e2e/test_docs.py",
         "tests/e2e/test_javascript_agents.py",
         "tests/e2e/test_wheel.py",
@@ -125,5 +126,32 @@ def python_programs(
     module = python_runtime.read_bytes()
     with running_programs(
         module, compiled_runtimes, "python", "program.py"
+    ) as programs:
+        yield programs
+
+
+@pytest.fixture(scope="session")
+def javascript_runtime(
+    tmp_path_factory: pytest.TempPathFactory, zig_cache: Path
+) -> Path:
+    """Return the runtime for programs in JavaScript and TypeScript."""
+    return build_javascript(tmp_path_factory, zig_cache)
+
+
+@pytest.fixture(scope="session")
+def javascript_cache(javascript_runtime: Path, zig_cache: Path) -> Path:
+    """Return the cache with which agents in JavaScript are built."""
+    assert javascript_runtime.is_file()
+    return zig_cache
+
+
+@pytest.fixture(scope="session")
+def javascript_programs(
+    javascript_runtime: Path, compiled_runtimes: Path
+) -> Iterator[RuntimePrograms]:
+    """Return what executes programs in JavaScript."""
+    module = javascript_runtime.read_bytes()
+    with running_programs(
+        module, compiled_runtimes, "javascript", "program.js"
     ) as programs:
         yield programs

@@ -11,6 +11,7 @@ once for a test run. A test runs a source text, and looks at what came of it:
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from caxton_host.building.javascript import build_javascript_runtime, kept_runtime
 from caxton_host.building.python import build_python_runtime
 from caxton_host.core.calls import JSON, Completed, Denied, Outcome, reply
 from caxton_host.core.limits import Limits
@@ -137,7 +139,7 @@ class Programs:
         tools: Mapping[str, Tool] | None = None,
         *,
         name: str | None = None,
-        input: JSON = None,  # noqa: A002 -- the host's word
+        input: object = None,  # noqa: A002 -- the host's word
         catalogue: list[dict[str, JSON]] | None = None,
         packages: JSON = None,
         limits: Limits = LIMITS,
@@ -163,6 +165,11 @@ class Programs:
         )
         run = self._sandbox.run(self._prepared, guest, door)
         return Ran(self._runner.run(run), door)
+
+    def speaking(self, language: str, name: str) -> Programs:
+        """Return the same runtime for programs that are said to be of *language*."""
+        runner, sandbox, prepared = self._runner, self._sandbox, self._prepared
+        return Programs(runner, sandbox, prepared, language, name)
 
 
 @contextmanager
@@ -190,3 +197,17 @@ def build_python(factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
         build_python_runtime(folder / "python.wasm", scratch)
 
     return once(factory, "python-runtime", build) / "python.wasm"
+
+
+def build_javascript(factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
+    """Return the runtime for JavaScript, which is built once for a test run."""
+
+    def build(folder: Path) -> None:
+        scratch = folder / "scratch"
+        scratch.mkdir()
+        (scratch / "cache").symlink_to(zig_cache)
+        build_javascript_runtime(folder / "javascript.wasm", scratch, typescript=True)
+        # Builds of agents take this one.
+        shutil.copyfile(folder / "javascript.wasm", kept_runtime(zig_cache))
+
+    return once(factory, "javascript-runtime", build) / "javascript.wasm"

@@ -1,182 +1,289 @@
 """
-Build agents in JavaScript: QuickJS and the agent's modules as one component.
+Build agents in JavaScript, and the runtime for programs in JavaScript.
 
-The tool, componentize-qjs, is an npm package in `node_modules` of the agent's folder or
-of one above it, as Node.js resolves it. It runs the top level of the agent's modules
-and keeps the resulting memory. The modules are copied to a folder of their own, so that
-the built module depends on no path.
+The runtime is quickjs-ng's engine with C of our own, compiled by Zig: a core module,
+whose memory is that after it loaded the modules of ``agents/runtimes/javascript``. An
+agent is the runtime with the agent's modules loaded.
+
+The engine's source is on PyPI as a source distribution only, which no installation
+keeps. So pip downloads it for the build, by the digest in ``lock.json``.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
-import re
-import shlex
+import secrets
 import shutil
 import sys
+import tarfile
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from ..core.sections import INTERPRETER, section
 from ..errors import UsageError
+from .memory import remember
 from .shipped import find_shared
 from .tools import call, zig_cc
 
 SOURCES: tuple[str, ...] = ("agent.js",)
-
-_FROZEN = Path(__file__).with_name("frozen.c")
-_TOOL = "componentize-qjs"
-_VERSION = "0.4.5"
-#: Major version of Node.js.
-_OLDEST = 18
-_INSTALL = "apt-get install nodejs npm"
-_FLAGS = ("--world", "agent", "--sync", "--stub-wasi", "--opt-size")
+_TOOLS = ("ziglang", "setuptools")
+#: Bytes of the stack in memory, which the engine measures. The native stack of 16 MiB
+#: must not be full before. Most of the engine uses up to 7 times as much of that one;
+#: its parsers up to 22 times, so they stop where little of this one is used.
+_STACK = 2 * 1024 * 1024
+_PARSER_STACK = 640 * 1024
+_PARSER_CHECK = b"js_check_stack_overflow(s->ctx->rt, %d)"
+_FLAGS = (
+    "--target=wasm32-wasi",
+    "-mexec-model=reactor",
+    "-std=gnu11",
+    "-O2",
+    "-w",
+    "-D_GNU_SOURCE",
+    "-DNDEBUG",
+    f"-DSTACK={_STACK}",
+    "-Wl,--no-entry",
+    "-Wl,--strip-all",
+    f"-Wl,-z,stack-size={_STACK}",
+)
+_ENGINE = ("quickjs.c", "dtoa.c", "libregexp.c", "libunicode.c")
+#: Names of the modules of the runtime, in the order in which they are loaded.
+_MODULES: Mapping[str, str] = {
+    "caxton:events": "runtimes/javascript/events.js",
+    "caxton:modules": "runtimes/javascript/modules.js",
+    "caxton:tools": "runtimes/javascript/tools.js",
+    "caxton:sdk": "sdk/javascript/caxton.js",
+    "caxton:chat": "sdk/javascript/chat.js",
+    "caxton": "sdk/javascript/index.js",
+    "caxton:runtime": "runtimes/javascript/runtime.js",
+}
+#: What the eraser imports for purposes that it does not have here.
+_ABSENT = ("lines-and-columns", "ts-interface-checker", "@jridgewell/gen-mapping")
 
 _SUFFIXES = frozenset({".js", ".mjs", ".json"})
-_SKIPPED = frozenset({_TOOL, "@andreiltd"})
 _MOST_FILES, _MOST_BYTES = 10_000, 32 * 1024 * 1024
-
-_FAILED = f"{_TOOL} failed"
-_ENTRY = "caxton-entry.js"
-_ENTRY_TEXT = """\
-import {{ start }} from "caxton";
-import * as agent from {name};
-export const run = start(agent);
-"""
-
-_NOISE = re.compile(r"^.*?\nError: (: )?(Failed to [^:\n]*: |Error: )*", re.DOTALL)
-_OURS = re.compile(rf"\n +at [^\n]*/({_ENTRY}|node_modules/caxton/\w+\.js):[^\n]*")
-_ROOT = re.compile(r"(?<=[\s('])/(?=[^\s:]+\.m?js\b)")
+_PASSED_ON = ("PIP_", "NPM_CONFIG_", "SSL_CERT_", "REQUESTS_CA_")
+_AGAIN = "check the connection to the package index, and try again"
 
 
 def compile(source: Path, module: Path, scratch: Path) -> None:
-    """Compile *source* to *module*."""
-    node = _node(source.parent)
-    tool = _tool(source.parent)
-    environ = frozen(scratch)
-    root = scratch / "modules"
-    _copy(source.parent, root)
-    sdk = root / "node_modules" / "caxton"
-    sdk.mkdir(parents=True, exist_ok=True)
-    for file in ("caxton.js", "chat.js", "package.json"):
-        shutil.copyfile(find_shared(f"agents/sdk/javascript/{file}"), sdk / file)
-    (root / _ENTRY).write_text(
-        _ENTRY_TEXT.format(name=json.dumps(f"./{source.name}")), "utf-8"
-    )
-    wit = find_shared("agents/wit/caxton-agent.wit")
-    command = [node, str(tool / "cli.mjs"), *_FLAGS]
-    command += ["--wit", str(wit), "--js", _ENTRY, "--output", str(module)]
+    """Compile *source* to *module*, with the modules and packages in its folder."""
+    given = {"files": _read(source.parent), "entry": source.name, "role": "agent"}
+    _check_tools()
+    runtime = kept_runtime(scratch / "cache")
+    if not runtime.is_file():
+        new = scratch / "javascript.wasm"
+        build_javascript_runtime(new, scratch)
+        partly = runtime.with_name(f"{runtime.name}.{secrets.token_hex(4)}")
+        shutil.copyfile(new, partly)
+        partly.replace(runtime)
     try:
-        call(command, folder=root, failed=_FAILED, fix="", environ=environ)
+        made = remember(
+            runtime.read_bytes(),
+            given,
+            scratch / "cache",
+            exports=("memory", "run"),
+        )
     except UsageError as exc:
-        if not str(exc).startswith(_FAILED):
-            raise
         raise UsageError(
-            f"{source.name} cannot be built:\n{_readable(str(exc), root)}",
+            f"{source.name} cannot be built:\n{exc}",
             fix=f"change {source.name}; caxton.d.ts documents what an agent can call",
         ) from None
+    module.write_bytes(made)
 
 
-def _node(folder: Path) -> str:
-    node = shutil.which("node")
-    if node is None:
-        raise UsageError("Node.js is not installed", fix=_INSTALL)
-    version = call(
-        [node, "--version"], folder=folder, failed="node failed", fix=_INSTALL
-    )
-    match = re.match(r"v(\d+)\.", version)
-    if not match or int(match[1]) < _OLDEST:
+def kept_runtime(cache: Path) -> Path:
+    """Return where the runtime that agents are made of is kept, once it is built."""
+    inputs = [version(tool).encode() for tool in _TOOLS]
+    folders = (_shared("runtimes/javascript"), _shared("sdk/javascript"))
+    ours = (file for folder in folders for file in sorted(folder.iterdir()))
+    for file in (Path(__file__), *ours):
+        inputs += [file.name.encode(), file.read_bytes()]
+    digest = hashlib.sha256(b"\0".join(inputs)).hexdigest()[:12]
+    return cache / f"javascript-{digest}.wasm"
+
+
+def build_with_typescript(target: Path, scratch: Path) -> None:
+    """Build the runtime that executes programs in TypeScript too."""
+    build_javascript_runtime(target, scratch, typescript=True)
+
+
+def _check_tools() -> None:
+    if any(find_spec(tool) is None for tool in _TOOLS):
         raise UsageError(
-            f"Node.js {version.removeprefix('v')} is too old, {_OLDEST} would do",
-            fix=_INSTALL,
+            "the compiler of the JavaScript runtime is not installed",
+            fix='pip install "caxton-host[javascript]"',
         )
-    return node
 
 
-def _tool(folder: Path) -> Path:
-    """Return the folder of the npm package."""
-    for parent in (folder, *folder.parents):
-        if (tool := parent / "node_modules" / _TOOL).is_dir():
-            return tool
-    if shutil.which("npm") is None:
-        raise UsageError("npm is not installed", fix=_INSTALL)
-    locked = (folder / "package-lock.json").is_file()
-    install = "npm ci" if locked else f"npm install {_TOOL}@{_VERSION}"
-    raise UsageError(f"{_TOOL} is not installed", fix=_inside(folder, install))
+def build_javascript_runtime(
+    target: Path, scratch: Path, *, typescript: bool = False
+) -> None:
+    """
+    Build the runtime that executes programs in JavaScript.
+
+    Args:
+        target: An absolute path, where no file exists.
+
+        scratch: As for `Language.compile`.
+
+        typescript: Whether it erases the types of programs in TypeScript, with a
+            package of npm.
+
+    Raises:
+        UsageError: A tool is missing, or failed.
+    """
+    _check_tools()
+    (scratch / "cache").mkdir(exist_ok=True)
+    lock = json.loads(_shared("runtimes/javascript/lock.json").read_text("utf-8"))
+    cache = scratch / "cache"
+    eraser = _eraser(lock["eraser"], scratch) if typescript else None
+    module = _engine(_source(lock["engine"], scratch), scratch)
+    modules = [
+        [name, _shared(path).read_text("utf-8")] for name, path in _MODULES.items()
+    ]
+    exports = ("memory", "prepare", "run")
+    made = remember(module, modules, cache, exports=exports)
+    if eraser:
+        given = {"files": eraser, "entry": "erase.js", "role": "eraser"}
+        made = remember(made, given, cache, exports=exports)
+    target.write_bytes(made)
 
 
-def _inside(folder: Path, command: str) -> str:
-    """Return the shell command for *command* in *folder*. npm --prefix reads less."""
-    below = os.path.relpath(folder)
-    if below == ".":
-        return command
-    shown = shlex.quote(str(folder) if below.startswith("..") else below)
-    return f"(cd {shown} && {command})"
+def _shared(path: str) -> Path:
+    return find_shared(f"agents/{path}")
 
 
-def _copy(folder: Path, root: Path) -> None:
-    """Copy the modules of an agent, and those of the packages it uses."""
+# -- what comes from elsewhere --------------------------------------------------
+
+
+def _source(wanted: Mapping[str, str], scratch: Path) -> Path:
+    """Return the folder of the engine's source, downloaded unless it is there."""
+    package, exact = wanted["package"], wanted["version"]
+    archive = scratch / "cache" / f"{package.replace('-', '_')}-{exact}.tar.gz"
+    if not archive.is_file():
+        listed, folder = scratch / "engine.txt", scratch / "download"
+        listed.write_text(f"{package}=={exact} --hash=sha256:{wanted['sha256']}\n")
+        command = [sys.executable, "-I", "-m", "pip", "download", "--quiet"]
+        command += ["--disable-pip-version-check", "--no-deps", "--no-binary", ":all:"]
+        command += ["--no-build-isolation", "--require-hashes", "-r", str(listed)]
+        call(
+            [*command, "-d", str(folder)],
+            folder=scratch,
+            failed=f"{package} {exact}, the JavaScript engine, cannot be downloaded",
+            fix=_AGAIN,
+            environ=_environ(),
+        )
+        shutil.copyfile(folder / archive.name, archive)
+    source = scratch / "engine"
+    source.mkdir()
+    check, ours = _PARSER_CHECK % 1000, _PARSER_CHECK % (_STACK - _PARSER_STACK)
+    for path, content in _unpack(archive, "sha256", wanted["sha256"]):
+        if path.suffix in {".c", ".h"}:
+            (source / path.name).write_bytes(content.replace(check, ours))
+    return source
+
+
+def _eraser(wanted: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """Return the files of what erases types, downloaded unless it is there."""
+    name = f"{wanted['package']}-{wanted['version']}.tgz"
+    archive = scratch / "cache" / name
+    if not archive.is_file():
+        if shutil.which("npm") is None:
+            raise UsageError("npm is not installed", fix="apt-get install nodejs npm")
+        spec = f"{wanted['package']}@{wanted['version']}"
+        call(
+            ["npm", "pack", "--silent", "--ignore-scripts", spec],
+            folder=scratch,
+            failed=f"{spec}, which erases types, cannot be downloaded",
+            fix=_AGAIN,
+            environ=_environ(),
+        )
+        shutil.copyfile(scratch / name, archive)
+    digest = base64.b64decode(wanted["integrity"].removeprefix("sha512-")).hex()
+    files = {
+        "/".join(path.parts[1:]): content.decode()
+        for path, content in _unpack(archive, "sha512", digest)
+        if "esm" in path.parts or path.name == "package.json"
+    }
+    absent = _shared("runtimes/javascript/absent.js").read_text("utf-8")
+    return {
+        "erase.js": _shared("runtimes/javascript/erase.js").read_text("utf-8"),
+        **{f"node_modules/{name}/index.js": absent for name in _ABSENT},
+        **{
+            f"node_modules/{wanted['package']}/{path}": text
+            for path, text in files.items()
+        },
+    }
+
+
+def _unpack(
+    archive: Path, algorithm: str, digest: str
+) -> Iterator[tuple[PurePosixPath, bytes]]:
+    """Yield the files of an archive that has that digest."""
+    data = archive.read_bytes()
+    if hashlib.new(algorithm, data).hexdigest() != digest:
+        archive.unlink()
+        raise UsageError(f"{archive.name} was altered", fix="try again")
+    with tarfile.open(archive) as packed:
+        for member in packed:
+            if file := packed.extractfile(member):
+                yield PurePosixPath(member.name), file.read()
+
+
+def _environ() -> dict[str, str]:
+    """Return the variables of package managers. What they get has a known digest."""
+    return {
+        key: value
+        for key, value in os.environ.items()
+        if key.upper().startswith(_PASSED_ON) or key.lower().endswith("_proxy")
+    }
+
+
+def _engine(source: Path, scratch: Path) -> bytes:
+    module = scratch / "engine.wasm"
+    zig_cc(
+        *_FLAGS,
+        *("-I", source, "-o", module),
+        *(_shared(f"runtimes/javascript/{name}") for name in ("glue.c", "values.c")),
+        *(source / name for name in _ENGINE),
+        folder=scratch,
+        scratch=scratch,
+        failed="the JavaScript engine cannot be compiled",
+        fix='pip install --force-reinstall "caxton-host[javascript]"',
+    )
+    return module.read_bytes() + section(INTERPRETER, b"")
+
+
+# -- the modules of an agent --------------------------------------------------------
+
+
+def _read(folder: Path) -> dict[str, str]:
+    """Return the modules of an agent, and those of the packages it uses."""
     size = 0
-    for count, path in enumerate(_modules(folder)):
+    files: dict[str, str] = {}
+    for path in _modules(folder):
         size += path.stat().st_size
-        if count >= _MOST_FILES or size > _MOST_BYTES:
+        if len(files) >= _MOST_FILES or size > _MOST_BYTES:
             raise UsageError(
                 f"{folder} holds more modules than an agent can: over {_MOST_FILES} "
                 f"files, or over {_MOST_BYTES // 1024**2} MiB",
                 fix="give the agent a folder of its own",
             )
-        target = root / path.relative_to(folder)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+        text = path.read_text("utf-8", errors="replace")
+        files[path.relative_to(folder).as_posix()] = text
+    return files
 
 
 def _modules(folder: Path) -> Iterator[Path]:
     for place, folders, files in os.walk(folder):
-        folders[:] = [
-            name for name in sorted(folders) if name[0] != "." and name not in _SKIPPED
-        ]
+        folders[:] = [name for name in sorted(folders) if name[0] != "."]
         for name in sorted(files):
             path = Path(place, name)
             if name[0] != "." and path.suffix in _SUFFIXES and path.is_file():
                 yield path
-
-
-def _readable(said: str, root: Path) -> str:
-    """Return the errors of the tool, with the author's own paths."""
-    said = _NOISE.sub("", said).replace(f"{root}{os.sep}", "")
-    return _ROOT.sub("", _OURS.sub("", said)).strip()
-
-
-def frozen(scratch: Path) -> Mapping[str, str]:
-    """
-    Return the variables with which the tool sees a fixed time and no randomness.
-
-    The tool keeps what it finds at the build, so without them each build differs.
-
-    Args:
-        scratch: As for `Language.compile`.
-
-    Returns:
-        Nothing where there is no LD_PRELOAD. A module that is built there works, and
-        differs from one build to the next.
-
-    Raises:
-        UsageError: There is no compiler.
-    """
-    if sys.platform != "linux":
-        return {}
-    if find_spec("ziglang") is None:
-        raise UsageError(
-            "a compiler that the build needs is not installed",
-            fix='pip install "caxton-host[javascript]"',
-        )
-    library = scratch / "frozen.so"
-    zig_cc(
-        *("-shared", "-fPIC", "-O1", "-o", library, _FROZEN),
-        folder=scratch,
-        scratch=scratch,
-        failed=f"the compiler refused {_FROZEN.name}",
-        fix="install caxton-host again",
-    )
-    return {"LD_PRELOAD": str(library), "CAXTON_FROZEN": f"{_TOOL}."}

@@ -23,17 +23,18 @@ from ..errors import SandboxError, UsageError
 from ..lib.codec import decode, encode, sha256
 from ..ports.sandbox import Guest, Prepared, Sandbox
 from ..runs.locked import MOST_PACKAGES, lock_of, packages_of
+from ..runs.modules import LARGEST_RUNTIME
 from .resolve import Resolver, Target
 from .wheels import Modules, modules_of
 
 _MIB = 1024 * 1024
-#: Compiling takes about 10,000 instructions a byte.
+#: Compiling takes about 10,000 instructions a byte. The memory is that of runs: another
+#: one would need other machine code.
 _LIMITS = Limits(
     fuel=1_000_000_000_000,
     compute=300.0,
-    memory=1024 * _MIB,
     output=MOST_PACKAGES + _MIB,
-    module=64 * _MIB,
+    module=LARGEST_RUNTIME,
 )
 _TARGET = """\
 import os, sys
@@ -84,7 +85,7 @@ async def lock(
         UsageError: The program names no dependencies, or they cannot be resolved or
             compiled, or a file cannot be written.
     """
-    metadata = _metadata(program)
+    metadata = metadata_in(program)
     target = await compiler.target()
     begins(f"resolving the dependencies of {program.name}")
     with tempfile.TemporaryDirectory(prefix="caxton-lock-") as scratch:
@@ -115,7 +116,13 @@ async def lock(
     )
 
 
-def _metadata(program: Path) -> Metadata:
+def metadata_in(program: Path) -> Metadata:
+    """
+    Return the metadata of a program that names dependencies.
+
+    Raises:
+        UsageError: It names none, or cannot be read.
+    """
     try:
         source = program.read_text("utf-8")
     except (OSError, UnicodeError) as exc:

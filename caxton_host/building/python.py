@@ -13,9 +13,12 @@ import shutil
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 
+from ..core.sections import INTERPRETER, section
 from ..errors import UsageError
+from .python_sources import check
 from .shipped import find_shared
 from .tools import call, zig_cc
 
@@ -24,8 +27,6 @@ SOURCES: tuple[str, ...] = ("agent.py",)
 _HERE = Path(__file__).parent
 _TOOLS = ("componentize_py", "ziglang")
 _MAX_FILES = 2_000
-#: The custom section of interpreters: they get a larger stack.
-_INTERPRETER = b"\x00\x13\x12caxton:interpreter"
 _SKIPPED = {"__pycache__", "node_modules"}
 _SHIM_FLAGS = ("-shared", "-fPIC", "-O2", "-nostdlib", "-lc")
 
@@ -56,6 +57,7 @@ WitWorld = world(main.start, main.FINDER)
 
 def compile(source: Path, module: Path, scratch: Path) -> None:
     """Compile *source* to *module*, with the Python files in its folder."""
+    check(source, [*islice(_sources(source.parent), _MAX_FILES)])
     _componentize(
         source.parent,
         _AGENT.format(name=source.stem),
@@ -120,7 +122,7 @@ def _componentize(  # noqa: PLR0913 -- by name
         },
     )
     with module.open("ab") as file:
-        file.write(_INTERPRETER)
+        file.write(section(INTERPRETER, b""))
 
 
 def _shim(scratch: Path) -> Path:

@@ -25,7 +25,7 @@ from ..errors import UsageError
 from ..lib.codec import sha256
 from ..runs.modules import LARGEST_RUNTIME, not_installed, read_module
 from ..sandbox.gate import inspect
-from . import python
+from . import javascript, python
 from .shipped import find_shared
 from .tools import Progress, listening
 
@@ -46,12 +46,25 @@ class _Recipe:
         made_by: The files of this folder that decide its bytes.
 
         tools: The packages whose versions do.
+
+        fetches: It downloads sources, so it is only built by command.
     """
 
     build: Callable[[Path, Path], None]
     shared: tuple[str, ...]
     made_by: tuple[str, ...]
     tools: tuple[str, ...]
+    fetches: bool = False
+
+
+def _javascript(build: Callable[[Path, Path], None]) -> _Recipe:
+    return _Recipe(
+        build=build,
+        shared=("runtimes/javascript", "sdk/javascript"),
+        made_by=("javascript.py", "memory.py"),
+        tools=("ziglang", "setuptools"),
+        fetches=True,
+    )
 
 
 _RECIPES: Mapping[str, _Recipe] = MappingProxyType(
@@ -62,11 +75,16 @@ _RECIPES: Mapping[str, _Recipe] = MappingProxyType(
             made_by=("python.py", "componentize.py", "still.c"),
             tools=("componentize-py", "ziglang"),
         ),
+        "javascript": _javascript(javascript.build_javascript_runtime),
+        "javascript-typescript": _javascript(javascript.build_with_typescript),
     }
 )
 #: The recipes of each runtime; the first one that is installed is used.
 _VARIANTS: Mapping[Runtime, tuple[str, ...]] = MappingProxyType(
-    {"python": ("python",), "javascript": ()}
+    {
+        "python": ("python",),
+        "javascript": ("javascript-typescript", "javascript"),
+    }
 )
 
 
@@ -129,16 +147,28 @@ class RuntimeFolder:
             raise not_installed(runtime)
         return found
 
-    def build(self, runtime: Runtime, progress: Progress | None = None) -> Path:
+    @staticmethod
+    def fetches(runtime: Runtime) -> bool:
+        """Return whether a build downloads something."""
+        return _RECIPES[_VARIANTS[runtime][-1]].fetches
+
+    def build(
+        self,
+        runtime: Runtime,
+        progress: Progress | None = None,
+        *,
+        typescript: bool = False,
+    ) -> Path:
         """
         Return a runtime, which is built unless it is there.
 
-        Another process that builds the same one is waited for.
+        Another process that builds the same one is waited for. The one of JavaScript
+        erases types with *typescript*.
 
         Raises:
             UsageError: A tool is missing; the fix names the command that installs it.
         """
-        variant = _VARIANTS[runtime][-1]
+        variant = _VARIANTS[runtime][0 if typescript else -1]
         target = self.place(variant)
         if target is None:
             raise UsageError(

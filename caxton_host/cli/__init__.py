@@ -42,6 +42,7 @@ COMMANDS = {
     "server": "List, add, remove and test tool servers.",
     "tool": "List and call tools.",
     "agent": "Create, build and inspect agents.",
+    "program": "Lock the dependencies of programs.",
     "runtime": "Install, export and import what executes programs.",
     "grant": "Check, explain and propose what agents may do.",
     "approval": "List, approve and deny calls that wait for approval.",
@@ -58,7 +59,7 @@ _MODULES = {"doctor": "setup", "init": "setup", "mcp": "setup"}
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 #: Commands that work only on this machine.
-_HERE = {"db", "demo", "doctor", "init", "mcp", "runtime", "serve"}
+_HERE = {"db", "demo", "doctor", "init", "mcp", "program", "runtime", "serve"}
 
 #: Options that these commands do not take.
 _OF_HOSTS = {"host", "token_file", "plain_http"}

@@ -112,17 +112,24 @@ def new(name: str, lang: str, as_json: bool) -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="The folder of the module; default the current one.",
 )
+@click.option("--no-compile", is_flag=True, help="Leave machine code to the first run.")
 @as_json
 @click.pass_obj
 def build(
-    host: HostApi, folder: Path, lang: str | None, into: Path, as_json: bool
+    host: HostApi,
+    folder: Path,
+    lang: str | None,
+    into: Path,
+    no_compile: bool,
+    as_json: bool,
 ) -> None:
     """
     Compile the agent in FOLDER to a module.
 
     The module is named like the folder. Its language is that of the source: agent.c,
     agent.rs, ... agent.toml becomes the manifest of the module. The same source and
-    tools give the same bytes.
+    tools give the same bytes. The module is then compiled to machine code, which the
+    first run would do otherwise.
 
     \b
     Exit codes: 0 built; 2 a build tool is missing, or the source does not compile.
@@ -143,6 +150,8 @@ def build(
             cache=host.paths().cache / "build",
             progress=ticker(f"compiling {folder}"),
         )
+    if not no_compile:
+        _fill_cache(host, built.path)
     if as_json:
         show(
             {
@@ -160,6 +169,18 @@ def build(
     say(f"{built.path}  {built.size} bytes  sha256 {built.sha256}")
     _warn_of_strangers(host, built.path)
     note(f"next: caxton run {built.path}")
+
+
+def _fill_cache(host: HostApi, path: Path) -> None:
+    """Compile a module, so that its first run need not."""
+    module = path.read_bytes()
+    with patience("") as doing, doing.part(f"compiling {path} for this machine"):
+        try:
+            refused = wait(_compile(host, module, "run"))
+        except CaxtonError as exc:  # A machine that builds need not run.
+            refused = exc
+    if refused is not None:
+        note(f"warning: {path}: {refused}")
 
 
 def _warn_of_strangers(host: HostApi, module: Path) -> None:
@@ -229,7 +250,7 @@ class _Found:
     module: bytes
     info: ModuleInfo | None = None
     manifest: Manifest | None = None
-    problem: ModuleRefused | None = None
+    problem: CaxtonError | None = None
 
     @property
     def kind(self) -> str:
@@ -318,7 +339,7 @@ def _look(module: bytes, entry: str) -> _Found:
     return found
 
 
-async def _compile(host: HostApi, module: bytes, entry: str) -> ModuleRefused | None:
+async def _compile(host: HostApi, module: bytes, entry: str) -> CaxtonError | None:
     from ..app.bootstrap import open_sandbox
     from ..core.limits import Places
 

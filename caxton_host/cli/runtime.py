@@ -10,6 +10,7 @@ import click
 
 from ..core.calls import JSON
 from ..core.programs import RUNTIMES, Runtime
+from ..errors import UsageError
 from .context import HostApi, as_json
 from .output import note, patience, say, show, table, ticker
 
@@ -27,7 +28,7 @@ def command() -> None:
     List, install, export and import runtimes.
 
     A runtime executes programs in one language. It is built once a machine, from
-    packages that are installed already.
+    packages that are installed already; that of JavaScript by this command only.
 
     \b
     Examples:
@@ -48,18 +49,27 @@ def installed(host: HostApi, runtime: Runtime, *, quiet: bool = False) -> Path:
     Return the file of a runtime, which is built if it is not there.
 
     Raises:
-        UsageError: It cannot be built.
+        UsageError: It cannot be built, or is only built by command.
     """
     folder = folder_of(host)
     if found := folder.find(runtime):
         return found
+    if folder.fetches(runtime):
+        return folder.installed(runtime)
+    return _build(folder, runtime, quiet=quiet)
+
+
+def _build(
+    folder: RuntimeFolder, runtime: Runtime, *, quiet: bool, typescript: bool = False
+) -> Path:
     doing = f"building the {runtime} runtime, once on this machine"
     if quiet:
-        return folder.build(runtime)
+        return folder.build(runtime, typescript=typescript)
     if not sys.stderr.isatty():
         note(doing)
+    progress = ticker(f"building the {runtime} runtime")
     with patience(doing):
-        return folder.build(runtime, ticker(f"building the {runtime} runtime"))
+        return folder.build(runtime, progress, typescript=typescript)
 
 
 @command.command("list")
@@ -98,11 +108,14 @@ def list_(host: HostApi, as_json: bool) -> None:
 
 @command.command("install")
 @_runtime
+@click.option("--typescript", is_flag=True, help="Include what erases types, from npm.")
 @as_json
 @click.pass_obj
-def install(host: HostApi, runtime: str, as_json: bool) -> None:
+def install(host: HostApi, runtime: str, typescript: bool, as_json: bool) -> None:
     """
     Build a runtime, unless it is installed.
+
+    That of JavaScript is compiled from a source that pip downloads.
 
     \b
     Exit codes: 0 installed; 2 a build tool is missing.
@@ -110,9 +123,17 @@ def install(host: HostApi, runtime: str, as_json: bool) -> None:
     \b
     Examples:
       caxton runtime install python
+      caxton runtime install javascript --typescript
     """
     name = cast("Runtime", runtime)
-    path = installed(host, name, quiet=as_json)
+    if typescript and name != "javascript":
+        raise UsageError(
+            f"--typescript does not apply to {name}",
+            fix="caxton runtime install javascript --typescript",
+        )
+    folder = folder_of(host)
+    found = None if typescript else folder.find(name)
+    path = found or _build(folder, name, quiet=as_json, typescript=typescript)
     _tell(host, path, as_json=as_json)
 
 

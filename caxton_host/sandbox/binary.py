@@ -10,8 +10,9 @@ process. See https://webassembly.github.io/spec/core/binary/modules.html.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal, NoReturn
 
 from ..core.commands import ABI, MODULE
@@ -259,6 +260,21 @@ class ModuleInfo:
         if any(wanted.module == MODULE for wanted in self.imports):
             return ABI
         return f"{self.kind}/1"
+
+    def to_json(self) -> bytes:
+        """Return it as JSON, for `from_json`."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> ModuleInfo:
+        """Return what `to_json` wrote."""
+        told = json.loads(text)
+        for name, type_ in _PARTS.items():
+            told[name] = tuple(type_(**part) for part in told[name])
+        return cls(**told | {"custom_sections": tuple(told["custom_sections"])})
+
+
+_PARTS = {"imports": Import, "exports": Export, "memories": Bounds, "tables": Bounds}
 
 
 def parse_module(module: bytes) -> ModuleInfo:

@@ -59,8 +59,11 @@ class Compiler:
             mac_key: At least 32 secret bytes. With another key, all is recompiled.
 
             compiling: Entered while a module is compiled that is not in the cache.
+
+        Attributes:
+            cache: Where artifacts are kept.
         """
-        self._cache = Cache(cache, mac_key)
+        self.cache = Cache(cache, mac_key)
         self._compiling = compiling
         self._jobs: dict[_Job, asyncio.Task[Artifact]] = {}
         self._mapped: dict[str, Artifact] = {}
@@ -105,7 +108,7 @@ class Compiler:
         """Return the artifact with a key of `key_of`, unless it is to be compiled."""
         if key in self._mapped:
             return self._mapped[key]
-        found = await asyncio.to_thread(self._cache.read, key)
+        found = await asyncio.to_thread(self.cache.read, key)
         return self._kept(found) if found else None
 
     def close(self) -> None:
@@ -127,7 +130,7 @@ class Compiler:
         async with self._slots:
             with self._compiling():
                 artifact = await _compile(key, module, limits, settings, entry)
-        await asyncio.to_thread(self._cache.write, artifact)
+        await asyncio.to_thread(self.cache.write, artifact)
         return self._kept(artifact)
 
     def _kept(self, artifact: Artifact) -> Artifact:

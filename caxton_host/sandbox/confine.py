@@ -206,6 +206,9 @@ _IOCTL = (16, 29)
 _PRCTL = (157, 167)
 _MEMFD_CREATE = (319, 279)
 _TGKILL = (234, 131)
+_OPEN = (2, -1)
+_OPENAT = (257, 56)
+_SECCOMP = (317, 277)
 
 _ALLOW = 0x7FFF0000
 _DENY = 0x00050000 | errno.EPERM
@@ -223,6 +226,8 @@ _SET_NAME = 15
 _GETFD_SETFD_GETFL_SETFL = (1, 2, 3, 4)
 _CLOEXEC_ALLOW_SEALING = 3
 _ADD_SEALS = 1033
+#: O_RDONLY and O_CLOEXEC, as glibc and musl pass them.
+_TO_READ = (0x80000, 0x88000)
 
 _SET_FILTER, _ALL_THREADS = 1, 1
 
@@ -248,7 +253,13 @@ class _Only:
     mask: int = 0xFFFFFFFF
 
 
-def _conditions(*, images: bool) -> tuple[_Only, ...]:
+def _conditions(*, images: bool, opening: bool) -> tuple[_Only, ...]:
+    # Reading files, where Landlock allows it, and another filter on top of this one.
+    opens = (
+        _Only(_OPEN, 2, _TO_READ),
+        _Only(_OPENAT, 4, _TO_READ),
+        _Only(_SECCOMP, 0, (_SET_FILTER,)),
+    )
     seals = (_ADD_SEALS,) if images else ()
     memory = (_Only(_MEMFD_CREATE, 2, (_CLOEXEC_ALLOW_SEALING,)),) if images else ()
     return (
@@ -262,10 +273,13 @@ def _conditions(*, images: bool) -> tuple[_Only, ...]:
         _Only(_PRCTL, 0, (_SET_NAME,)),
         _Only(_TGKILL, 0, (os.getpid(),)),
         *memory,
+        *(opens if opening else ()),
     )
 
 
-def filter_program(machine: str, *, images: bool = False) -> bytes:
+def filter_program(
+    machine: str, *, images: bool = False, opening: bool = False
+) -> bytes:
     """Return the filter for this process, in classic BPF; see `confine`."""
     column = MACHINES.index(machine)
     code = [
@@ -279,8 +293,10 @@ def filter_program(machine: str, *, images: bool = False) -> bytes:
     for numbers in _ALLOWED.values():
         if numbers[column] >= 0:
             code += [(_IF_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _ALLOW)]
-    conditions = _conditions(images=images)
+    conditions = _conditions(images=images, opening=opening)
     for numbers, group in groupby(conditions, key=lambda only: only.numbers):
+        if numbers[column] < 0:
+            continue
         block = [instruction for only in group for instruction in _compare(only)]
         block.append((_RETURN, 0, 0, _ALLOW))
         code += [(_IF_EQUAL, 0, len(block), numbers[column]), *block]
@@ -303,11 +319,11 @@ class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
-def filter_calls(*, images: bool = False) -> bool:
+def filter_calls(*, images: bool = False, opening: bool = False) -> bool:
     """Filter the calls of every thread of this process. Needs no-new-privs."""
     if AUDIT_ARCH is None:
         return False
-    code = filter_program(platform.machine(), images=images)
+    code = filter_program(platform.machine(), images=images, opening=opening)
     fprog = _FilterProgram(len(code) // 8, code)
     return syscall("seccomp", _SET_FILTER, _ALL_THREADS, ctypes.byref(fprog)) == 0
 
@@ -337,6 +353,7 @@ _NEEDS = {
     "no-files": "a system with RLIMIT_NOFILE",
     "file-size": "a system with RLIMIT_FSIZE",
     "address-space": "Linux",
+    "data": "Linux 4.7 or newer",
     "cpu": "a system with RLIMIT_CPU",
     "seccomp": "Linux on x86_64 or aarch64, with CONFIG_SECCOMP_FILTER",
 }
@@ -361,7 +378,12 @@ class Guard:
 
 
 def confine(
-    *, address_space: int | None = None, cpu: int | None = None, images: bool = False
+    *,
+    address_space: int | None = None,
+    data: int | None = None,
+    cpu: int | None = None,
+    images: bool = False,
+    load: Callable[[], object] | None = None,
 ) -> list[str]:
     """
     Confine this process permanently. Call it before any thread is started.
@@ -369,11 +391,17 @@ def confine(
     Args:
         address_space: How much it may map, in bytes, with what it has already.
 
+        data: How much of that it may write, images and files aside.
+
         cpu: How many seconds of processor time it may use, with what it has used.
 
         images: Whether it may create anonymous files in memory (memfd): at most
             `IMAGES`, of `IMAGE_SIZE` bytes. wasmtime shares the initial contents of a
             guest's memory that way. They cannot be executed, or sent anywhere.
+
+        load: Called when all guards are in force, except that `seccomp` still allows
+            to open files to read; `landlock` leaves only those without a name. Needs
+            *images*: other processes may open no file at all.
 
     Returns:
         The guards in force. A guard that the kernel lacks is left out, and so is one
@@ -397,11 +425,17 @@ def confine(
         steps["address-space"] = lambda: (
             _limit(resource.RLIMIT_AS, address_space) and LINUX
         )
+    if data is not None:
+        steps["data"] = lambda: _limit(resource.RLIMIT_DATA, data) and LINUX
     if cpu is not None:
         # SIGXCPU at the soft limit names the reason; SIGKILL at the hard one ends it.
         steps["cpu"] = lambda: _limit(resource.RLIMIT_CPU, cpu, cpu + 1)
-    steps["seccomp"] = lambda: filter_calls(images=images)
-    return [name for name, step in steps.items() if step()]
+    steps["seccomp"] = lambda: filter_calls(images=images, opening=bool(load))
+    found = [name for name, step in steps.items() if step()]
+    if load:
+        load()
+        filter_calls(images=images)
+    return found
 
 
 def guards() -> list[Guard]:
@@ -497,4 +531,4 @@ def _drop_capabilities() -> bool:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(confine(address_space=1 << 40, cpu=3600)))
+    sys.stdout.write(json.dumps(confine(address_space=1 << 40, data=1 << 40, cpu=3600)))

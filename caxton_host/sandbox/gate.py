@@ -10,6 +10,8 @@ and gives good messages; the confinement of that child makes compiling harmless.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..core.commands import ABI, MODULE
 from ..core.limits import COMPONENT, Limits, is_component
 from ..core.names import clean_name, nearest
@@ -35,6 +37,9 @@ _NAMESPACES = {NAMESPACE: HOST_FUNCTIONS, MODULE: WASI_FUNCTIONS}
 _PAGE = 65_536
 _SHOWN = 128
 
+#: Changes when `inspect` refuses more than before, or finds something else.
+VERSION = 1
+
 #: Common causes of an import: the prefixes of its module and name, and the fix.
 _REMEDIES = (
     (
@@ -53,7 +58,7 @@ _REMEDIES = (
         'define it in the agent, or import it from module "caxton" if the host has it',
     ),
     ("__wbindgen", "", "build without wasm-bindgen and crates that need a browser"),
-    ("go", "", "build with TinyGo, -target=wasm-unknown"),
+    ("go", "", "build for WASI instead: GOOS=wasip1 GOARCH=wasm go build"),
 )
 
 
@@ -71,7 +76,12 @@ def inspect(module: bytes) -> ModuleInfo:
     return parse_module(module)
 
 
-def check(module: bytes, limits: Limits, entry: str) -> ModuleInfo:
+def check(
+    module: bytes,
+    limits: Limits,
+    entry: str,
+    look: Callable[[bytes], ModuleInfo] = inspect,
+) -> ModuleInfo:
     """
     Return what a module declares, or refuse it.
 
@@ -83,6 +93,8 @@ def check(module: bytes, limits: Limits, entry: str) -> ModuleInfo:
         entry: The function it must export, without parameters, giving an i32; of a
             component, a ``result<_, string>``; of a WASI program, nothing.
 
+        look: Returns what `inspect` does, or did earlier for the same bytes.
+
     Raises:
         ModuleRefused: It is neither a core module nor a component, or declares too
             much.
@@ -92,7 +104,7 @@ def check(module: bytes, limits: Limits, entry: str) -> ModuleInfo:
             f"the module has {len(module):,} bytes, at most {limits.module:,}",
             fix="strip it (-Wl,--strip-all, -C strip=symbols), or raise limits.module",
         )
-    info = inspect(module)
+    info = look(module)
     component = info.kind == "component"
     for wanted in info.imports:
         _check_interface(wanted) if component else _check_import(wanted)

@@ -23,6 +23,7 @@ from ..errors import BadBytes, SandboxError
 from ..lib import codec
 from ..ports.sandbox import Answer, Door, Ending, Guest
 from . import confine, wire
+from .artifacts import Artifact
 from .wire import End, WireError
 
 #: A worker that has not ended a guest this long after a stop is killed.
@@ -207,6 +208,7 @@ class Link(asyncio.BufferedProtocol):
     async def spawn(
         cls,
         address_space: int,
+        data: int,
         compute: int | None = None,
         *,
         images: bool = False,
@@ -218,12 +220,14 @@ class Link(asyncio.BufferedProtocol):
         Args:
             address_space: Bytes that it may map.
 
+            data: Bytes that it may write of these.
+
             compute: How many of its guests may compute at a time; by default as
                 many as there are processors.
 
             images: Whether its guests share their initial memory.
 
-            mapped: An artifact that it maps before it is confined.
+            mapped: An artifact that it maps; it needs *images*.
 
         Raises:
             SandboxError: It did not start.
@@ -232,7 +236,7 @@ class Link(asyncio.BufferedProtocol):
         with theirs:
             process = confine.spawn(
                 _WORKER,
-                *map(str, (theirs.fileno(), os.getpid(), address_space)),
+                *map(str, (theirs.fileno(), os.getpid(), address_space, data)),
                 _IMAGES if images else _PLAIN,
                 str(compute or 0),
                 *map(str, mapped or ()),
@@ -295,11 +299,12 @@ class Link(asyncio.BufferedProtocol):
             raise SandboxError(what.message)
         return what.ending()
 
-    def load(self, key: str, settings: str, artifact: bytes) -> None:
+    def load(self, artifact: Artifact, settings: str) -> None:
         """Send a compiled module, unless the worker has it."""
-        if key not in self._modules:
-            self._modules.add(key)
-            self._send(wire.module(key, settings, artifact))
+        if artifact.key not in self._modules:
+            self._modules.add(artifact.key)
+            with artifact.view() as data:
+                self._send(wire.module(artifact.key, settings, bytes(data)))
 
     def kill(self, why: str) -> None:
         """End the worker now. *why* is the error of its runs."""

@@ -14,11 +14,11 @@ no new guests.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
 
@@ -45,6 +45,12 @@ _GUEST_SPACE = 4 * _MIB
 _TEXT_SPACE = 12 * _MIB
 #: Bytes that are hashed faster than a thread is woken.
 _SMALL = 64 * 1024
+#: Larger modules whose digests are remembered: runtimes, which many runs share.
+_REMEMBERED = 4
+#: Bytes of a module of which it is kept what it declares.
+_LARGE = 1024 * 1024
+#: Bytes of that. An agent in Python has 1,400.
+_MOST_TOLD = 64 * 1024
 
 _CLOSED = "the sandbox is closed"
 
@@ -72,7 +78,9 @@ class _Code:
         memories: How many it has. An inner component that is instantiated twice
             would have more than its share.
 
-        space: Address space that one guest takes.
+        reserved: Address space that one guest takes.
+
+        space: Bytes of it that the guest may write.
 
         images: Whether its worker has to be one that may make memory images.
 
@@ -83,6 +91,7 @@ class _Code:
     artifact: Artifact
     memory: int
     memories: int
+    reserved: int
     space: int
     images: bool
     interpreter: bool
@@ -90,7 +99,7 @@ class _Code:
     @property
     def mapped(self) -> Mapped | None:
         """What its worker has to map before its first guest, or ``None``."""
-        if self.artifact.descriptor is None:
+        if self.artifact.descriptor is None or not self.images:
             return None
         return Mapped(self.artifact.descriptor, self.artifact.key, self.settings)
 
@@ -100,7 +109,7 @@ class _Worker:
     A worker, or one that is starting.
 
     Attributes:
-        left: Bytes of address space that its guests have not reserved.
+        left: Bytes that none of its guests may write.
 
         guests: How many it has.
 
@@ -112,17 +121,21 @@ class _Worker:
     """
 
     def __init__(
-        self, domain: str, space: int, compute: int | None, code: _Code
+        self, domain: str, guests: int, compute: int | None, code: _Code
     ) -> None:
         self.domain = domain
         self.images = code.images
         self.mapped = code.mapped
-        self.left = space
+        self.left = guests * code.space
         self.guests = 0
         self.full = self.leaving = False
         self.link = asyncio.create_task(
             Link.spawn(
-                _WORKER_SPACE + space, compute, images=code.images, mapped=code.mapped
+                _WORKER_SPACE + guests * code.reserved,
+                _WORKER_SPACE + self.left,
+                compute,
+                images=code.images,
+                mapped=code.mapped,
             )
         )
         self.idle: asyncio.TimerHandle | None = None
@@ -213,6 +226,7 @@ class WasmSandbox:
         self._on_worker = on_worker
         self._code: dict[str, _Code] = {}
         self._prepared: dict[tuple[str, Limits, str], Prepared] = {}
+        self._digests: deque[tuple[bytes, str]] = deque(maxlen=_REMEMBERED)
         self._workers: list[_Worker] = []
         #: By domain; the one that was served last comes last.
         self._waiting: dict[str, deque[_Turn]] = {}
@@ -241,14 +255,20 @@ class WasmSandbox:
 
     async def prepare(self, module: bytes, limits: Limits, entry: str) -> Prepared:
         """Check and compile a module; see `ports.Sandbox.prepare`."""
-        if len(module) <= _SMALL:
-            digest = hashlib.sha256(module)
-        else:
-            digest = await asyncio.to_thread(hashlib.sha256, module)
-        wanted = digest.hexdigest(), limits, entry
+        wanted = await self._digest(module), limits, entry
         if wanted not in self._prepared:
             self._prepared[wanted] = await self._prepare(module, *wanted)
         return self._prepared[wanted]
+
+    async def _digest(self, module: bytes) -> str:
+        if len(module) <= _SMALL:
+            return sha256(module).hexdigest()
+        for known, digest in self._digests:
+            if known is module:
+                return digest
+        digest = (await asyncio.to_thread(sha256, module)).hexdigest()
+        self._digests.append((module, digest))
+        return digest
 
     async def _prepare(
         self, module: bytes, digest: str, limits: Limits, entry: str
@@ -256,26 +276,26 @@ class WasmSandbox:
         limits = limits.of(module)
         component, interpreter = is_component(module), is_interpreter(module)
         settings = settings_for(limits, component=component, interpreter=interpreter)
-        key = key_of(digest, settings, entry)
         (info, memory), found = await asyncio.gather(
-            asyncio.to_thread(_admit, module, limits, entry), self._compiler.find(key)
+            asyncio.to_thread(self._admit, module, digest, limits, entry),
+            self._compiler.find(key_of(digest, settings, entry)),
         )
         artifact = found or await self._compiler.artifact(
             module, limits, settings, entry
         )
         memories = max(1, len(info.memories))
-        reserved = memories * (settings.memory + 2 * settings.guard)
-        self._code[artifact.key] = _Code(
+        beside = memories * 2 * settings.guard + settings.stack + _GUEST_SPACE
+        beside += component * _TEXT_SPACE
+        beside += 2 * (limits.files or 0) + 2 * (limits.scratch or 0)
+        # One artifact may serve several limits.
+        key = f"{artifact.key}/{memory}/{beside}"
+        self._code[key] = _Code(
             settings=settings.to_json(),
             artifact=artifact,
             memory=memory,
             memories=memories,
-            space=reserved
-            + settings.stack
-            + _GUEST_SPACE
-            + component * _TEXT_SPACE
-            + 2 * (limits.files or 0)
-            + 2 * (limits.scratch or 0),
+            reserved=memories * settings.memory + beside,
+            space=memories * memory + beside,
             images=settings.images,
             interpreter=interpreter,
         )
@@ -283,8 +303,38 @@ class WasmSandbox:
             sha256=info.sha256,
             abi=info.abi,
             engine=settings.fingerprint,
-            key=artifact.key,
+            key=key,
         )
+
+    def _admit(
+        self, module: bytes, digest: str, limits: Limits, entry: str
+    ) -> tuple[ModuleInfo, int]:
+        """Check a module; return what it declares, and the bound of each memory."""
+        info = self._checked(module, digest, limits, entry)
+        most = limits.memory or 0
+        memory = share([one.maximum for one in info.memories], most)
+        if any(one.minimum * PAGE > memory for one in info.memories):
+            raise ModuleRefused(
+                f"the memories share {most:,} bytes, so each may have {memory:,}",
+                fix="let each memory declare a maximum, or raise limits.memory",
+            )
+        return info, memory
+
+    def _checked(
+        self, module: bytes, digest: str, limits: Limits, entry: str
+    ) -> ModuleInfo:
+        """Check a module. What a large one declares is read once, and kept."""
+        if len(module) < _LARGE:
+            return gate.check(module, limits, entry)
+        cache, key = self._compiler.cache, f"{digest}.{gate.VERSION}"
+        if kept := cache.read(key):
+            known = ModuleInfo.from_json(kept.data)
+            return gate.check(module, limits, entry, lambda _: known)
+        info = gate.check(module, limits, entry)
+        told = info.to_json()
+        if len(told) <= _MOST_TOLD:
+            cache.write(Artifact(key=key, data=told))
+        return info
 
     async def run(self, prepared: Prepared, guest: Guest, door: Door) -> Ending:
         """Execute a guest once, from a fresh instance; see `ports.Sandbox.run`."""
@@ -299,9 +349,9 @@ class WasmSandbox:
         guest = replace(guest, limits=limits)
         async with self._place(guest.domain, code) as worker:
             link = await asyncio.shield(worker.link)
-            link.load(key, code.settings, code.artifact.data)
+            link.load(code.artifact, code.settings)
             try:
-                ending = await link.run(key, code.memory, guest, door)
+                ending = await link.run(code.artifact.key, code.memory, guest, door)
             except NoRoom:
                 worker.full = True
                 raise
@@ -373,7 +423,7 @@ class WasmSandbox:
                 self._vacate(domain)
                 return None
             self._end(min(unused, key=lambda one: one.domain != domain))
-        worker = _Worker(domain, self._most_guests * code.space, self._compute, code)
+        worker = _Worker(domain, self._most_guests, self._compute, code)
         self._workers.append(worker)
         self._on_worker("started")
         return worker
@@ -403,19 +453,6 @@ class WasmSandbox:
             task = asyncio.create_task(worker.end())
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
-
-
-def _admit(module: bytes, limits: Limits, entry: str) -> tuple[ModuleInfo, int]:
-    """Check a module; return what it declares, and the bound of each memory."""
-    info = gate.check(module, limits, entry)
-    most = limits.of(module).memory or 0
-    memory = share([one.maximum for one in info.memories], most)
-    if any(one.minimum * PAGE > memory for one in info.memories):
-        raise ModuleRefused(
-            f"the memories share {most:,} bytes, so each may have {memory:,}",
-            fix="let each memory declare a maximum, or raise limits.memory",
-        )
-    return info, memory
 
 
 def _aborted(ending: Ending) -> Ending:

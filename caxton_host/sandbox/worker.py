@@ -1,11 +1,10 @@
 """
 A worker: a process that runs guests of one trust domain, and holds no secrets.
 
-    python -I -m caxton_host.sandbox.worker SOCKET PARENT ADDRESS_SPACE KIND COMPUTE \
-        [DESCRIPTOR KEY SETTINGS]
+    python -I -m caxton_host.sandbox.worker SOCKET PARENT ADDRESS_SPACE DATA KIND \
+        COMPUTE [DESCRIPTOR KEY SETTINGS]
 
-Imports what it needs, opens only the one socket that it was given, maps the artifact
-behind the descriptor, if there is one, closes that, confines itself,
+Imports what it needs, opens only the one socket that it was given, confines itself,
 reports that, and then serves the host's frames. Each guest has a thread of its own.
 Nothing here waits for a guest: its thread checks the turns, the stop slot and the
 compute clock at every tick.
@@ -244,7 +243,7 @@ TICK_S = 0.01
 _PYTHON_STACK = 1536 * 1024
 _M_ARENA_MAX = -8
 #: Where the arguments for a mapped artifact begin.
-_MAPPED = 6
+_MAPPED = 7
 
 
 class Engine:
@@ -460,6 +459,11 @@ class Worker:
             self._engines[settings] = engine
         self._modules[key] = engine, engine.load(artifact)
 
+    def map(self, descriptor: str, key: str, settings: str) -> None:
+        """Make the code in a file ready that is open, and close that."""
+        self.load(key, settings, f"/proc/self/fd/{descriptor}")
+        os.close(int(descriptor))
+
     def _receive(self, key: str, settings: str, artifact: bytes) -> None:
         try:
             self.load(key, settings, artifact)
@@ -470,20 +474,19 @@ class Worker:
 
 def main() -> None:
     """Run a worker with the arguments of the command line."""
-    descriptor, parent, address_space = map(int, sys.argv[1:4])
-    images, compute = sys.argv[4] == "images", int(sys.argv[5])
+    descriptor, parent, address_space, data = map(int, sys.argv[1:5])
+    images, compute = sys.argv[5] == "images", int(sys.argv[6])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     confine.die_with_parent(parent)
     sock = socket.socket(fileno=descriptor)
     # malloc arenas, one a thread, would reserve 64 MiB for each guest.
     ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
     worker = Worker(sock, compute=compute)
-    if len(sys.argv) > _MAPPED:
-        mapped, key, settings = sys.argv[_MAPPED:]
-        worker.load(key, settings, f"/proc/self/fd/{mapped}")
-        os.close(int(mapped))
+    load = partial(worker.map, *sys.argv[_MAPPED:]) if sys.argv[_MAPPED:] else None
     gc.freeze()
-    guards = confine.confine(address_space=address_space, images=images)
+    guards = confine.confine(
+        address_space=address_space, data=data, images=images, load=load
+    )
     worker.channel.send(wire.frame(wire.READY, 0, codec.encode(guards)))
     worker.serve()
 

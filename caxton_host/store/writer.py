@@ -29,6 +29,8 @@ BATCH = 512
 LINGER = 0.005
 #: Bytes of blobs that the event loop may wait for.
 LIGHT = 256 * 1024
+#: Bytes of a blob that is stored again rather than remembered.
+_SMALL = 64 * 1024
 
 _OVER = frozenset(name for name, state in ENDS.items() if state != "running")
 
@@ -61,6 +63,8 @@ class Writer:
         self._last: Line | None = None
         self._over = False
         self._closed: asyncio.Event | None = None
+        #: Digests of large blobs that are durable. Blobs are never deleted.
+        self._stored: set[str] = set()
         self.failed = False
 
     @property
@@ -79,6 +83,10 @@ class Writer:
             raise _again(line.error)
         if self._closed is not None:
             raise StoreError("the log is closed")
+
+    def missing(self, blobs: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Return *blobs* without the large ones that this process has stored."""
+        return {key: data for key, data in blobs.items() if key not in self._stored}
 
     def queue(self, group: Group) -> None:
         """Store *group* with the next append, or after `LINGER`."""
@@ -258,6 +266,9 @@ class Writer:
         group.settled, group.outcome = True, outcome
         if isinstance(outcome, StoreError):
             group.line.error = outcome
+        elif outcome is None:
+            large = (k for k, data in group.blobs.items() if len(data) > _SMALL)
+            self._stored.update(large)
         if group.future is not None:
             self._waiters -= 1
             if not group.future.done():
@@ -325,6 +336,6 @@ class SqlLog:
         return Group(
             line=self._line,
             drafts=self._drafter.draft(events),
-            blobs=blobs or {},
+            blobs=self._writer.missing(blobs or {}),
             reserve=reserve,
         )

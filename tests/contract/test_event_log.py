@@ -366,6 +366,15 @@ async def test_blobs_are_kept_by_digest(store: Store) -> None:
         await store.reader.blob("no digest at all")
 
 
+async def test_large_blob_that_each_run_brings_is_kept(store: Store) -> None:
+    runtime = bytes(200_000)
+    for number in range(3):
+        log = store.create(f"run/{number}")
+        await log.append(line(1), blobs={sha256(runtime): runtime})
+
+    assert await store.reader.blob(sha256(runtime)) == runtime
+
+
 async def test_64_streams_append_at_once(store: Store) -> None:
     async def work(i: int) -> None:
         log = store.create(f"run/{i:02}")

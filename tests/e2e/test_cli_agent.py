@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from caxton_host.building import tools
-from caxton_host.cli import agent as command
+from caxton_host.cli import output
 from caxton_host.core.tools.manifest import section
 
 from .guests import call, guest
@@ -52,6 +52,29 @@ def test_building_says_where_the_module_is_how_large_and_its_digest(
     assert path == "hello.wasm"
     assert size.endswith(" bytes")
     assert digest.startswith("sha256 ")
+
+
+def test_a_build_leaves_nothing_to_compile_to_the_first_run(shell: Shell) -> None:
+    shell.set(XDG_CACHE_HOME=str(shell.folder / "cache"))
+    modules = shell.folder / "cache" / "caxton" / "modules"
+    shell("agent", "new", "hello")
+    shell("agent", "build", "hello", "--no-compile")
+    assert not modules.exists()
+    done = shell("agent", "build", "hello")
+    assert done.err.endswith("next: caxton run hello.wasm\n")
+    (artifact,) = modules.iterdir()
+    written = artifact.stat().st_mtime_ns
+    shell("run", "hello.wasm")
+    assert [one.stat().st_mtime_ns for one in modules.iterdir()] == [written]
+
+
+def test_a_module_that_no_host_takes_is_built_with_a_warning(shell: Shell) -> None:
+    large = "static volatile char large[1 << 30];\nCX_RUN { return large[7]; }"
+    source = SOURCES["agent.c"].replace("CX_RUN { return 0; }", large)
+    shell.write("mine/agent.c", source)
+    done = shell("agent", "build", "mine")
+    assert done.code == 0
+    assert "warning: mine.wasm: " in done.err
 
 
 def test_a_build_warns_of_a_property_that_takes_a_value_of_any_type(
@@ -119,7 +142,7 @@ def test_a_long_build_is_heard_of_in_a_log(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell.write("mine/agent.rs", SOURCES["agent.rs"])
-    monkeypatch.setattr(command, "_EVERY", 0.01)
+    monkeypatch.setattr(output, "_EVERY_S", 0.01)
     monkeypatch.setattr(tools, "_FIRST_REPORT_S", 0.02)
     monkeypatch.setattr(tools, "_REPORT_EVERY_S", 0.02)
     assert "compiling mine: " in shell("agent", "build", "mine").err

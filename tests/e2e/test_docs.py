@@ -128,9 +128,10 @@ def test_the_readme(runtimes: Shell) -> None:
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_a_tutorial(request: pytest.FixtureRequest, shell: Shell, page: Path) -> None:
-    if page.stem == "first-program":
-        request.getfixturevalue("runtimes")
+def test_a_tutorial(shell: Shell, page: Path, request: pytest.FixtureRequest) -> None:
+    needed = {"first-agent-javascript": "javascript", "first-program": "runtimes"}
+    if page.stem in needed:
+        request.getfixturevalue(needed[page.stem])
     typed: dict[str, str] = {}
     for language, name, text in blocks(page):
         if name:

@@ -28,7 +28,7 @@ from caxton_host.runs.host import Host
 from caxton_host.runs.replay import replay
 from caxton_host.runs.run_request import RunRequest
 from caxton_host.sandbox import WasmSandbox, link
-from caxton_host.sandbox.compiler import Artifact
+from caxton_host.sandbox.artifacts import Artifact
 from caxton_host.sandbox.settings import EngineSettings
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from caxton_host.building import build_agent, find_shared
-from tests import javascript, standin
+from tests import standin
 
 from .shell import Shell
+
+#: The engine is compiled first, and a machine may be busy.
+pytestmark = pytest.mark.timeout(400)
 
 ECHO = ("--server", f"demo={standin.typed()}", "--allow", "demo/echo")
 Agent = Callable[[str], bytes]
@@ -38,19 +41,14 @@ export function run() {
 
 
 @pytest.fixture(scope="session")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return javascript.workshop(tmp_path_factory)
-
-
-@pytest.fixture(scope="session")
-def agent(workshop: Path, zig_cache: Path) -> Agent:
+def agent(tmp_path_factory: pytest.TempPathFactory, javascript_cache: Path) -> Agent:
     """Return what builds an agent of one file."""
+    folder = tmp_path_factory.mktemp("javascript") / "agent"
+    folder.mkdir()
 
     def build(text: str) -> bytes:
-        folder = workshop / "agent"
-        folder.mkdir(exist_ok=True)
         (folder / "agent.js").write_text(text)
-        return build_agent(folder, cache=zig_cache).path.read_bytes()
+        return build_agent(folder, cache=javascript_cache).path.read_bytes()
 
     return build
 
@@ -110,6 +108,12 @@ def test_a_replay_sees_the_same_time_and_the_same_chance(
     assert one[6] != other[6]
 
 
+PROGRAM = """\
+const said: string[] = await Promise.all(
+  ["one", "two"].map((text) => tools.demo.echo({ text })),
+);
+export const run = () => ({ said });
+"""
 ANONYMOUS = """\
 import { context } from "caxton";
 
@@ -125,7 +129,7 @@ NO_NAME = "TypeError: cannot read property 'name' of undefined (agent.js:4:10)"
     ("text", "said"),
     [
         (ANONYMOUS, f"agent_error: {NO_NAME}\n  at run (agent.js:4:10)\n"),
-        (ENDLESS, "trap: "),
+        (ENDLESS, "agent_error: RangeError: Maximum call stack size exceeded"),
     ],
     ids=["thrown", "overflow"],
 )
@@ -135,5 +139,30 @@ def test_a_run_that_fails_says_why_and_replays(
     shell.write("agent.wasm", agent(text))
     done = shell("run", "agent.wasm")
     assert done.code == 1
-    assert f"Error: {said}" in done.err
+    assert f"Error: {said}" in done.err, done.err
     assert shell("replay", "@last").out.startswith("identical: 0 calls ")
+
+
+def test_a_program_runs_without_a_build_and_replays(javascript: Shell) -> None:
+    shell = javascript
+    shell.write("report.ts", PROGRAM.encode())
+    done = shell("run", "report.ts", *ECHO)
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == {"said": ["one", "two"]}
+    assert shell("replay", "@last").out.startswith("identical: 2 calls ")
+    shell.write("report.js", b"output(1);\nlet x = ;\n")
+    done = shell("run", "report.js")
+    assert done.code == 1
+    assert (
+        "SyntaxError: unexpected token in expression: ';' (report.js:2:9)" in done.err
+    )
+
+
+def test_a_program_without_its_runtime_is_told_the_command(shell: Shell) -> None:
+    shell.write("report.js", b"output(1);\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(shell.folder / "cache"))
+        done = shell("run", "report.js")
+    assert done.code == 2
+    assert "the javascript runtime is not installed" in done.err
+    assert "To fix: caxton runtime install javascript" in done.err

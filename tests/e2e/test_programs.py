@@ -6,6 +6,9 @@ import pytest
 
 from .shell import Shell
 
+#: The first test builds and compiles the runtime, for all others.
+pytestmark = pytest.mark.timeout(400)
+
 HELLO = """\
 from caxton_agent import input, output
 print("hello", input())

@@ -1,6 +1,6 @@
 /*
- * The functions that a caxton_host agent in JavaScript can use. Besides these, an
- * agent has only the language itself: it has no timers, no files and no fetch.
+ * The functions that a caxton_host agent or program in JavaScript can use. Besides
+ * these it has only the language itself: it has no files and no fetch.
  */
 declare module "caxton" {
   /**
@@ -69,8 +69,32 @@ declare module "caxton" {
     input_schema: any;
   }
 
-  /** The granted tools. */
-  export function tools(): Tool[];
+  /** A tool that `tools.search` found; `call` is how it is called. */
+  export interface Found extends Tool {
+    call: string;
+  }
+
+  /** A granted tool as a function of its arguments. */
+  export interface TypedTool {
+    /**
+     * Resolves to the structured content of the answer, or to its text. Calls that
+     * wait together are sent as one batch.
+     *
+     * @throws {AgentError} The call has no reply.
+     * @throws {TypeError} The schema has no such argument, or requires another.
+     */
+    (args?: Params): Promise<any>;
+  }
+
+  /**
+   * The granted tools: a list if it is called, `tools.SERVER.TOOL({...})` for each of
+   * them, and a search by words.
+   */
+  export const tools: {
+    (): Tool[];
+    search(words: string): Found[];
+    [server: string]: any;
+  };
 
   /** A message of a conversation with a language model. */
   export interface Message {
@@ -166,6 +190,21 @@ declare const crypto: {
   getRandomValues<T extends ArrayBufferView>(array: T): T;
   randomUUID(): string;
 };
+
+/** Time jumps to the next timer when only timers wait. */
+declare function setTimeout<T extends any[]>(
+  action: (...values: T) => void,
+  milliseconds?: number,
+  ...values: T
+): number;
+declare function setInterval<T extends any[]>(
+  action: (...values: T) => void,
+  milliseconds?: number,
+  ...values: T
+): number;
+declare function clearTimeout(timer: number | undefined): void;
+declare function clearInterval(timer: number | undefined): void;
+declare function queueMicrotask(action: () => void): void;
 
 declare function atob(text: string): string;
 declare function btoa(text: string): string;

@@ -1,59 +1,22 @@
 /*
- * caxton.js: write an agent for caxton_host in JavaScript.
+ * caxton.js: write an agent or a program for caxton_host in JavaScript.
  *
- *     import { mcpCall } from "caxton";
+ *     import { tools } from "caxton";
  *
- *     export function run() {
- *       const reply = mcpCall("weather", { location: "Seattle" });
- *       return { summary: reply.message };
+ *     export async function run() {
+ *       const { celsius } = await tools.weather.lookup({ location: "Seattle" });
+ *       return { celsius };
  *     }
  *
  * caxton.d.ts documents each function. Values that differ between runs (the time,
  * random numbers) come from the host, so that a replay returns the same.
- *
  */
-import * as host from "caxton:agent/host@1.0.0";
+import * as events from "caxton:events";
+import * as host from "caxton:host";
+import { typedTools } from "caxton:tools";
 
-export { chat, converse } from "./chat.js";
-
-// Top-level code runs once, during the build, without a host.
-let running = false;
-
-function ask(name, ...values) {
-  if (running) return host[name](...values);
-  throw new Error(`${name} is not available during the build: call it in run()`);
-}
-
-// A lone surrogate cannot be passed to the host; it would end the run.
+// A lone surrogate cannot be passed to the host as a name or a line.
 const text = (value) => String(value).toWellFormed();
-
-// ---- Values ------------------------------------------------------------------
-
-const LONG = /\d{16}/;
-const INTEGER = /^-?\d+$/;
-
-function exact(_key, value, { source }) {
-  const inexact = typeof value === "number" && !Number.isSafeInteger(value);
-  return inexact && INTEGER.test(source) ? BigInt(source) : value;
-}
-
-// Use the slow reviver only if the text may hold a long number.
-const read = (json) => JSON.parse(json, LONG.test(json) ? exact : undefined);
-
-function finite(key, value) {
-  if (typeof value !== "number" || Number.isSafeInteger(value)) return value;
-  if (!Number.isFinite(value))
-    throw new TypeError(`${key || "the value"} is ${value}, which JSON does not have`);
-  return Number.isInteger(value) ? JSON.rawJSON(value.toExponential()) : value;
-}
-
-const write = (value) => JSON.stringify(value, finite) ?? "null";
-
-Object.defineProperty(BigInt.prototype, "toJSON", {
-  value() {
-    return JSON.rawJSON(String(this));
-  },
-});
 
 // ---- Calls -------------------------------------------------------------------
 
@@ -90,55 +53,77 @@ function settled(outcome) {
   return outcome;
 }
 
-export function mcpCall(name, params = {}) {
-  return settled(answer(read(ask("mcpCall", text(name), write(params)))));
+let stale = true;
+
+function answers(replies) {
+  stale = true;
+  return replies;
+}
+
+const pack = ([name, params = {}]) => host.pack([text(name), params]);
+
+export function mcpCall(name, params) {
+  return settled(answer(answers(host.mcpCall(pack([name, params])))));
 }
 
 export function mcpCallMany(calls) {
-  const batch = Array.from(calls, ([name, params = {}]) => [text(name), params]);
-  const replies = read(ask("mcpCallMany", write(batch)));
+  const replies = answers(host.mcpCallMany(Array.from(calls, pack)));
   return Array.isArray(replies) ? replies.map(answer) : settled(answer(replies));
 }
 
+/** The outcome of a call that was awaited; its error points to where it was made. */
+function settle(reply, made) {
+  stale = true;
+  const outcome = answer(reply);
+  if (outcome instanceof AgentError) outcome.stack = made;
+  return settled(outcome);
+}
+
+export const tools = typedTools(settle);
+
 // ---- The run -----------------------------------------------------------------
 
-export const tools = () => read(ask("tools"));
+export const { input, context, output } = host;
 
-export const input = () => read(ask("input"));
+export const { now } = events;
 
-export function context(key) {
-  const value = ask("context", text(key));
-  return typeof value === "string" ? read(value) : undefined;
-}
-
-export const output = (value) => ask("output", write(value));
-
-export const now = () => Number(ask("now"));
-
-const line = (level) => (said) => ask("log", level, text(said));
+const line = (level) => (said) => host.log(level, text(said));
 
 export const log = {
-  debug: line("debug"),
-  info: line("info"),
-  warning: line("warning"),
-  error: line("error"),
+  debug: line(0),
+  info: line(1),
+  warning: line(2),
+  error: line(3),
 };
 
-// A number holds the upper 53 of 64 random bits; the division rounds the rest.
-function upper(bits) {
-  const drawn = Math.floor(Number(ask("random")) / 2 ** (64 - bits));
-  return Math.min(drawn, 2 ** bits - 1);
+export function randomBytes(size) {
+  return host.random(size);
 }
 
-export const random = () => upper(53) / 2 ** 53;
+// Numbers come from a generator (sfc32) that the host seeds again after each call: a
+// program may need more of them than the host gives.
+let state;
 
-export function randomBytes(size) {
-  const bytes = new Uint8Array(size);
-  for (let at = 0; at < size; at += 4) {
-    const drawn = upper(32);
-    for (let i = 0; i < 4 && at + i < size; i++) bytes[at + i] = drawn >>> (8 * i);
-  }
-  return bytes;
+function seed() {
+  const drawn = host.random(12);
+  state = new Uint32Array([...new Uint32Array(drawn.buffer), 1]);
+  stale = false;
+  for (let i = 0; i < 12; i++) word();
+}
+
+function word() {
+  const [a, b, c, count] = state;
+  const made = (a + b + count) | 0;
+  state[0] = b ^ (b >>> 9);
+  state[1] = c + (c << 3);
+  state[2] = ((c << 21) | (c >>> 11)) + made;
+  state[3] = count + 1;
+  return made >>> 0;
+}
+
+export function random() {
+  if (stale) seed();
+  return ((word() >>> 5) * 2 ** 26 + (word() >>> 6)) / 2 ** 53;
 }
 
 // ---- Replacements of globals --------------------------------------------------
@@ -148,6 +133,12 @@ function replace(name, value) {
 }
 
 Math.random = random;
+
+Object.defineProperty(BigInt.prototype, "toJSON", {
+  value() {
+    return JSON.rawJSON(String(this));
+  },
+});
 
 const milliseconds = () => Math.floor(now() / 1000);
 const RealDate = Date;
@@ -208,40 +199,10 @@ replace("console", {
   error: printed("error"),
 });
 
-// ---- Entry point ---------------------------------------------------------------
-
-const FRAME = /\(\/(.+?:\d+:\d+)\)/;
-
-const MOST_FRAMES = 10;
-
-/** The agent's frames of a stack, the innermost first. */
-function frames(error) {
-  const lines = String(error.stack).split("\n");
-  return lines
-    .map((line) => [line.trim().replace("(/", "("), line.match(FRAME)?.[1]])
-    .filter(([, where]) => where && !where.startsWith("node_modules/caxton/"))
-    .slice(0, MOST_FRAMES);
-}
-
-function told(error) {
-  const stack = error instanceof Error ? frames(error) : [];
-  for (const [line] of stack) log.error(line);
-  return text(stack.length ? `${error} (${stack[0][1]})` : error);
-}
-
-/** Wraps the `run` that the author's file exports; the build exports the result. */
-export function start(agent) {
-  if (typeof agent.run !== "function")
-    throw new Error("the file has no `export function run()`");
-  return () => {
-    running = true;
-    try {
-      const result = agent.run();
-      if (typeof result?.then === "function")
-        throw "run is asynchronous, which is not supported. Remove async and await.";
-      if (result !== undefined) output(result);
-    } catch (error) {
-      throw told(error);
-    }
-  };
-}
+const { setTimeout, setInterval, clearTimeout } = events;
+const globals = {
+  ...{ tools, input, output, context, log, now, random, mcpCall, mcpCallMany },
+  ...{ setTimeout, setInterval, clearTimeout, clearInterval: clearTimeout },
+  queueMicrotask: (action) => void Promise.resolve().then(() => void action()),
+};
+for (const [name, value] of Object.entries(globals)) replace(name, value);

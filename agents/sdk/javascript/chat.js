@@ -11,7 +11,7 @@ import {
   mcpCall,
   mcpCallMany,
   tools as granted,
-} from "./caxton.js";
+} from "caxton:sdk";
 
 const MOST_CALLS = 64;
 const MOST_LEVELS = 64;

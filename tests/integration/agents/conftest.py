@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from caxton_host.building import build_agent, find_shared
-from tests.javascript import workshop
 from tests.shared import once
 
 #: Languages that are built to core modules, which a bare engine runs.
@@ -45,15 +44,15 @@ def probe(request: pytest.FixtureRequest) -> bytes:
 
 @pytest.fixture(scope="session")
 def weathers(
-    tmp_path_factory: pytest.TempPathFactory, zig_cache: Path
+    tmp_path_factory: pytest.TempPathFactory, javascript_cache: Path
 ) -> dict[str, bytes]:
     """Return the example agent in each language, by language."""
 
     def build(folder: Path) -> None:
-        sources = workshop(tmp_path_factory) / "weather"
+        sources = tmp_path_factory.mktemp("sources") / "weather"
         shutil.copytree(find_shared("agents/weather"), sources)
         for lang in LANGUAGES:
-            made = build_agent(sources, lang=lang, into=folder, cache=zig_cache)
+            made = build_agent(sources, lang=lang, into=folder, cache=javascript_cache)
             made.path.rename(folder / lang)
 
     built = once(tmp_path_factory, "weathers", build)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import sys
 
 import caxton_agent as ca
+from caxton_agent import aio
 
 with contextlib.suppress(ImportError):
     importlib.import_module("helping")  # Beside it where it is built.
@@ -28,6 +30,12 @@ def evaluate(text: str) -> str:
         return f"{type(error).__name__}: {error}"
 
 
+async def gathered() -> list[object]:
+    reply, value = await asyncio.gather(aio.mcp_call("x"), aio.tools["y"]())
+    return [reply.message, value]
+
+
+AT_HAND["gathered"] = lambda: asyncio.run(gathered())
 AT_HAND["at_build"] = evaluate("time.time(), random.random(), uuid.uuid4()")
 
 

@@ -17,7 +17,6 @@ from caxton_host.core.limits import Limits
 from caxton_host.lib import codec
 from caxton_host.ports.sandbox import Answer, Guest
 from caxton_host.sandbox import WasmSandbox
-from tests.javascript import workshop
 from tests.shared import once
 from tests.stillness import NOW
 
@@ -69,16 +68,16 @@ class Tools:
 
 
 @pytest.fixture(scope="session")
-def agents(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
+def agents(tmp_path_factory: pytest.TempPathFactory, javascript_cache: Path) -> Path:
     """Return a folder with the agent that chats in each language."""
 
     def build(folder: Path) -> None:
         for language in LANGUAGES:
             source = Path(__file__).with_name(f"chat.{language}")
-            sources = workshop(tmp_path_factory) / language
+            sources = tmp_path_factory.mktemp(language) / language
             sources.mkdir()
             shutil.copy(source, sources / f"agent.{language}")
-            build_agent(sources, into=folder, cache=zig_cache)
+            build_agent(sources, into=folder, cache=javascript_cache)
 
     return once(tmp_path_factory, "chats", build)
 

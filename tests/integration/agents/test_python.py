@@ -2,54 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from caxton_host.building import build_agent
-from caxton_host.core.calls import JSON, Completed, Outcome, reply
-from caxton_host.core.limits import Limits
 from caxton_host.errors import UsageError
-from caxton_host.lib import codec
-from caxton_host.ports.sandbox import Answer, Ending, Guest
-from caxton_host.sandbox import WasmSandbox
+from tests.programs import Programs, Ran, running, text
 from tests.shared import once
-from tests.stillness import COMPONENT, NOW, STILL, TRAPS
+from tests.stillness import BUILT, COMPONENT, STILL
 
 EVALUATOR = Path(__file__).with_name("evaluator.py")
 #: A build imports the agent, and its first run compiles the interpreter.
 pytestmark = pytest.mark.timeout(400)
 #: What a run draws is not what the table has, which is for one fixed word.
 _DRAWN = re.compile(r"urandom|secrets|uuid|random")
-
-
-@dataclass
-class Tools:
-    """A door with one answer."""
-
-    outcome: Outcome = field(default_factory=lambda: Completed(message="yes"))
-    calls: list[JSON] = field(default_factory=list)
-    logs: list[str] = field(default_factory=list)
-
-    async def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
-        self.calls.append([name.decode(), codec.decode(params, limit=65536), fuel])
-        status, body = reply(self.outcome)
-        return Answer(status, codec.encode(body), NOW + 1_000_000 * len(self.calls))
-
-    async def call_many(self, batch: bytes, fuel: int) -> Answer:
-        items = [name for name, _ in codec.split_batch(batch)]
-        self.calls.append([len(items), fuel])
-        replies = [reply(self.outcome)[1] for _ in items]
-        return Answer(0, codec.encode(replies), NOW)
-
-    def log(self, level: int, text: bytes) -> None:
-        self.logs.append(f"{level} {text.decode()}")
+ANSWERS = {"x": text("yes"), "y": text("yes")}
 
 
 @pytest.fixture(scope="session")
@@ -75,58 +46,48 @@ def evaluator(
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("compiled")
+def agent(
+    evaluator: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Programs]:
+    """Return the built evaluator in a sandbox. It ignores its program."""
+    folder = tmp_path_factory.mktemp("compiled")
+    with running(evaluator, folder, "python", "none") as programs:
+        yield programs
 
 
-async def run(
-    module: bytes,
-    value: object,
-    compiled: Path,
-    tools: Tools | None = None,
-    seed: bytes = bytes(32),
-) -> Ending:
-    limits = Limits(memory=256 * 1024 * 1024)
-    async with WasmSandbox(compiled, bytes(32)) as sandbox:
-        prepared = await sandbox.prepare(module, limits, "run")
-        guest = Guest(
-            domain="python",
-            entry="run",
-            limits=limits,
-            input=codec.encode(cast("JSON", value)),
-            seed=seed,
-            now=NOW,
-        )
-        return await sandbox.run(prepared, guest, tools or Tools())
+def values(ran: Ran) -> Sequence[str]:
+    return [str(each) for each in ran.output]
 
 
-def values(ending: Ending) -> Sequence[str]:
-    assert (ending.kind, ending.code, ending.message) == ("returned", 0, "")
-    assert ending.output is not None
-    found = codec.decode(ending.output, limit=1 << 20)
-    assert isinstance(found, list)
-    return [str(each) for each in found]
-
-
-async def test_nothing_sees_what_the_log_does_not(  # law 3
-    evaluator: bytes, compiled: Path
-) -> None:
-    expected = {
-        text: pattern
-        for text, pattern in {**STILL, **COMPONENT}.items()
-        if not _DRAWN.search(text) or "Random(7)" in text
+def wrong(table: dict[str, str], found: Sequence[str]) -> dict[str, str]:
+    return {
+        expression: value
+        for expression, value in zip(table, found, strict=True)
+        if not re.fullmatch(table[expression], value)
     }
-    found = values(await run(evaluator, [*expected], compiled))
-    wrong = {
-        text: value
-        for text, value in zip(expected, found, strict=True)
-        if not re.fullmatch(expected[text], value)
+
+
+def known(table: dict[str, str]) -> dict[str, str]:
+    return {
+        expression: pattern
+        for expression, pattern in table.items()
+        if not _DRAWN.search(expression) or "Random(7)" in expression
     }
-    assert not wrong
 
 
-async def test_what_is_drawn_comes_from_the_seed_of_the_run(  # law 3
-    evaluator: bytes, compiled: Path
+def test_nothing_sees_what_the_log_does_not(agent: Programs) -> None:  # law 3
+    table = known({**STILL, **COMPONENT, **BUILT})
+    assert not wrong(table, values(agent("", input=[*table])))
+
+
+def test_nor_does_anything_in_a_program(python_programs: Programs) -> None:  # law 3
+    table = known({**STILL, **COMPONENT})
+    source = EVALUATOR.read_text()
+    assert not wrong(table, values(python_programs(source, input=[*table])))
+
+
+def test_what_is_drawn_comes_from_the_seed_of_the_run(  # law 3
+    agent: Programs,
 ) -> None:
     drawn = [
         "random.random()",
@@ -139,40 +100,34 @@ async def test_what_is_drawn_comes_from_the_seed_of_the_run(  # law 3
         "ca.random.random()",
         "ca.random_bytes(9)",
     ]
-    first = await run(evaluator, drawn, compiled)
-    again = await run(evaluator, drawn, compiled)
-    assert first == again
-    other = values(await run(evaluator, drawn, compiled, seed=bytes([1]) * 32))
+    first = agent("", input=drawn)
+    again = agent("", input=drawn)
+    assert first.ending == again.ending
+    other = values(agent("", input=drawn, seed=bytes([1]) * 32))
     assert not set(values(first)) & set(other)
 
 
-async def test_hashes_and_the_order_of_sets_are_the_same_each_time(  # law 3
-    evaluator: bytes, compiled: Path
+def test_hashes_and_the_order_of_sets_are_the_same_each_time(  # law 3
+    agent: Programs,
 ) -> None:
     texts = ["hash('a')", "set('abcdefgh')", "id(object())", "object()"]
-    found = [
-        await run(evaluator, texts, compiled, seed=bytes([n]) * 32) for n in (1, 2)
-    ]
+    found = [agent("", input=texts, seed=bytes([n]) * 32) for n in (1, 2)]
     assert values(found[0]) == values(found[1])
-    assert found[0].fuel == found[1].fuel
+    assert found[0].ending.fuel == found[1].ending.fuel
 
 
-async def test_clocks_move_with_the_answers_of_tools(
-    evaluator: bytes, compiled: Path
-) -> None:
+def test_clocks_move_with_the_answers_of_tools(agent: Programs) -> None:
     ask = "ca.mcp_call('x', {'n': 1}).message"
-    tools = Tools()
     texts = ["time.time_ns()", ask, "time.time_ns()", "time.sleep(5)", "time.time_ns()"]
-    before, said, after, _, slept = values(await run(evaluator, texts, compiled, tools))
+    ran = agent("", ANSWERS, input=texts)
+    before, said, after, _, slept = values(ran)
     assert said == "'yes'"
     assert int(after) - int(before) == 1_000_000_000
     assert int(slept) - int(after) == 5_000_000_000
-    assert len(tools.calls) == 1
+    assert ran.tools.sent == [["x"]]
 
 
-async def test_every_host_function_is_one_of_python(
-    evaluator: bytes, compiled: Path
-) -> None:
+def test_every_host_function_is_one_of_python(agent: Programs) -> None:
     texts = [
         "ca.now()",
         "[each.message for each in ca.mcp_call_many([('x', {}), ('y', None)])]",
@@ -184,50 +139,35 @@ async def test_every_host_function_is_one_of_python(
         "print('begun', end='')",
         "ca.mcp_call('x', {'b': b'bytes'})",
     ]
-    tools = Tools()
-    now, many, none, granted, other, *_, refused = values(
-        await run(evaluator, texts, compiled, tools)
-    )
+    ran = agent("", ANSWERS, input=texts)
+    now, many, none, granted, other, *_, refused = values(ran)
     assert now.startswith("datetime.datetime(2023, 11, 14, 22, 13, 20, 123456")
     assert (many, none, granted, other) == ("['yes', 'yes']", "[]", "[]", "'else'")
     assert refused.startswith("TypeError: params of x: ")
-    assert tools.logs == ["0 a", "1 b", "2 c", "3 d", "1 printed", "1 begun"]
+    assert ran.tools.logs == ["0 a", "1 b", "2 c", "3 d", "1 printed", "1 begun"]
 
 
-@pytest.mark.parametrize("text", TRAPS)
-async def test_what_no_exception_can_tell_is_a_trap(
-    evaluator: bytes, compiled: Path, text: str
-) -> None:
-    assert (await run(evaluator, [text], compiled)).kind == "trap"
+def test_an_agent_awaits_its_calls_together(agent: Programs) -> None:
+    ran = agent(
+        "",
+        ANSWERS,
+        input=["gathered()", "asyncio.run(asyncio.sleep(9, 8))"],
+        catalogue=[{"name": "y", "description": "", "input_schema": {}}],
+    )
+    assert values(ran) == ["['yes', 'yes']", "8"]
+    assert ran.tools.sent == [["x", "y"]]
 
 
 def test_an_agent_is_of_all_the_python_in_its_folder(evaluator: bytes) -> None:
     assert b"a very rare word" in evaluator
 
 
-async def test_an_exception_that_leaves_the_agent_is_its_reason(
-    evaluator: bytes, compiled: Path
-) -> None:
-    tools = Tools()
-    ending = await run(evaluator, 7, compiled, tools)
-    assert (ending.kind, ending.output) == ("returned", None)
-    assert ending.message == "TypeError: 'int' object is not iterable"
-    where, what = tools.logs
+def test_an_exception_that_leaves_the_agent_is_its_reason(agent: Programs) -> None:
+    ran = agent("", input=7)
+    assert ran.error == "TypeError: 'int' object is not iterable"
+    where, what = ran.tools.logs
     assert re.fullmatch(r"3 evaluator\.py:\d+, in run: return .*ca\.input\(\)\]", where)
-    assert what == f"3 {ending.message}"
-
-
-def test_a_build_is_the_same_in_another_folder(
-    evaluator: bytes, sources: Path, tmp_path: Path, zig_cache: Path
-) -> None:
-    folder = tmp_path / "elsewhere" / "evaluator"
-    shutil.copytree(sources, folder)
-    (folder / "__pycache__").mkdir()
-    (folder / "notes.txt").write_text("not a part of it")
-    (folder / ".venv").mkdir()
-    (folder / ".venv" / "other.py").write_text("neither is this")
-    again = build_agent(folder, cache=zig_cache)
-    assert again.sha256 == hashlib.sha256(evaluator).hexdigest()
+    assert what == f"3 {ran.error}"
 
 
 def test_what_is_wrong_is_shown_as_python_would(

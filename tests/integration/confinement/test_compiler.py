@@ -20,6 +20,7 @@ import wasmtime
 from caxton_host.core.limits import Limits
 from caxton_host.errors import ModuleRefused, SandboxError
 from caxton_host.sandbox import compiler as compiler_module
+from caxton_host.sandbox.artifacts import Artifact
 from caxton_host.sandbox.compiler import Compiler
 from caxton_host.sandbox.confine import spawn
 from caxton_host.sandbox.engine import build_engine
@@ -57,7 +58,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> Watched:
     calls = Watched()
     original = compiler_module._compile
 
-    async def counted(*args: Any) -> bytes:  # noqa: ANN401 -- passed on
+    async def counted(*args: Any) -> Artifact:  # noqa: ANN401 -- passed on
         calls.note(None)
         return await original(*args)
 
@@ -162,7 +163,7 @@ async def test_a_caller_with_other_limits_is_not_refused_by_them(cache: Path) ->
     )
 
     assert isinstance(refused, ModuleRefused)
-    assert isinstance(made, compiler_module.Artifact)
+    assert isinstance(made, Artifact)
 
 
 async def test_another_module_or_engine_has_another_key(cache: Path) -> None:

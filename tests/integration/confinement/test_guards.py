@@ -29,7 +29,7 @@ def available() -> dict[str, Guard]:
     return {guard.name: guard for guard in guards()}
 
 
-def test_the_guards_are_ten_and_each_says_what_it_lacks(
+def test_the_guards_are_eleven_and_each_says_what_it_lacks(
     available: dict[str, Guard],
 ) -> None:
     assert list(available) == [
@@ -41,6 +41,7 @@ def test_the_guards_are_ten_and_each_says_what_it_lacks(
         "no-files",
         "file-size",
         "address-space",
+        "data",
         "cpu",
         "seccomp",
     ]
@@ -192,6 +193,12 @@ def test_new_privileges_are_off() -> None:
 
 def test_memory_alone_ends_at_its_limit() -> None:
     with Prisoner("confine._limit(resource.RLIMIT_AS, 1 << 28)") as one:
+        assert one.attempt("bytearray(1 << 29)")["raised"] == "MemoryError"
+
+
+def test_data_alone_bounds_what_can_be_written_and_not_what_is_reserved() -> None:
+    with Prisoner("confine._limit(resource.RLIMIT_DATA, 1 << 28)") as one:
+        assert one.attempt("mmap.mmap(-1, 1 << 40, mmap.MAP_PRIVATE, prot=0)") is None
         assert one.attempt("bytearray(1 << 29)")["raised"] == "MemoryError"
 
 

@@ -93,6 +93,38 @@ def test_an_image_leads_nowhere(prisoner: Prisoner, attack: str, error: int) -> 
     assert found == error
 
 
+# law 1
+@pytest.mark.parametrize("before", ["pass", BECOME_ORDINARY])
+def test_an_artifact_is_loaded_by_a_process_that_is_confined(before: str) -> None:
+    with Prisoner(
+        f"""
+{before}
+found = []
+image = {MAKE}
+os.write(image, b"code")
+path = f"/proc/self/fd/{{image}}"
+def load():
+    found.append(os.read(os.open(path, os.O_RDONLY), 4).decode())
+    found.extend([
+        attempt(os.open, path, os.O_RDWR),
+        attempt(os.open, "/tmp/x", os.O_CREAT | os.O_WRONLY),
+        attempt(os.open, f"/proc/{{os.getppid()}}/environ", os.O_RDONLY),
+        attempt(os.open, "/etc/passwd", os.O_RDONLY),
+        attempt(socket.socket), attempt(os.fork), attempt(os.kill, os.getppid(), 0),
+    ])
+guards = confine.confine(images=True, load=load)
+"""
+    ) as one:
+        found, guards = one.run("result = [found, guards]")
+        after = one.run("result = attempt(os.open, path, os.O_RDONLY)")
+
+    closed = errno.EACCES if "landlock" in guards else 0
+    assert found[:3] == ["code", errno.EPERM, errno.EPERM]
+    assert found[3:5] == [errno.EACCES, closed]
+    assert found[5:] == [errno.EPERM] * 3
+    assert after == errno.EPERM
+
+
 def test_a_worker_of_core_modules_has_none() -> None:
     with Prisoner(CONFINE) as other:
         assert other.run(f"result = attempt(lambda: {MAKE})") in {

@@ -47,7 +47,7 @@ def test_every_guard_that_the_machine_has_is_in_force(prisoner: Prisoner) -> Non
     available = {guard.name for guard in guards() if guard.available}
 
     # The probe also limits memory and time, which a caller may leave open.
-    found = {*prisoner.run("result = guards"), "address-space", "cpu"}
+    found = {*prisoner.run("result = guards"), "address-space", "data", "cpu"}
     assert {"no-files" if name == "few-files" else name for name in found} == available
 
 

@@ -58,7 +58,8 @@ const actions = {
   halves: () => {
     log.info(`a${half}b`);
     console.log(half);
-    return [mcpCall(half, { [half]: half }).status, context(half) ?? null];
+    const { status } = caught(() => mcpCall(half, { [half]: half }));
+    return [status, context(half) ?? null];
   },
   tools: () => tools(),
   context: () => ["user", "list", "none"].map((key) => context(key) ?? "undefined"),
@@ -99,12 +100,14 @@ const actions = {
   levels: () => ["debug", "info", "warning", "error"].forEach((level) => log[level](level)),
   outputs: () => [1, "text", undefined].map((value) => output(value)).length,
   order: () => ({ z: 1, a: 2, 10: 3, "": 4 }),
-  exits: () => attempt(() => setTimeout(() => {}, 1)),
+  exits: () => attempt(() => fetch("")),
   throwError: () => null.location,
   throwDenied: () => mcpCall("denied"),
   throwText: () => {
     throw `text ${half}`;
   },
+  promise: async () => 1,
+  never: () => new Promise(() => {}),
   throwNothing: () => {
     throw undefined;
   },
@@ -112,6 +115,5 @@ const actions = {
 
 export function run() {
   const asked = input();
-  if (asked.action === "promise") return Promise.resolve(1);
   return actions[asked.action](asked);
 }

@@ -103,7 +103,7 @@ async def test_end_has_the_same_fuel_each_time(
     first = await execute(sandbox, module, limits=Limits(fuel=10**8))
     assert (first.kind, first.message) == (kind, said)
     assert first.fuel is not None
-    async with WasmSandbox(sandbox._compiler._cache._folder, KEY) as other:
+    async with WasmSandbox(sandbox._compiler.cache._folder, KEY) as other:
         second = await execute(other, module, limits=Limits(fuel=10**8))
     assert second == first
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from caxton_host.core.limits import Limits
 from caxton_host.core.sections import INTERPRETER, section
+from caxton_host.lib import codec
+from caxton_host.ports.sandbox import Answer
 from caxton_host.sandbox import WasmSandbox, wire
-from tests.components import LOOP, component, text
+from tests.components import LOOP, call, component, text
 
-from .support import execute, wasm, workers
+from .support import SOON, FakeDoor, execute, guest, wasm, workers
 
 MARK = section(INTERPRETER, b"")
 DEEP = "(func $f (param i32) (result i32) (call $f (local.get 0)))"
@@ -116,6 +120,49 @@ async def test_interpreters_share_the_workers_of_guests_with_images(
         assert (await execute(sandbox, module)).kind == "returned"
 
     assert len(workers(sandbox)) == 1
+
+
+async def test_limit_on_memory_holds_under_one_artifact_for_all_limits(
+    sandbox: WasmSandbox,
+) -> None:
+    grow = "(memory.grow (i32.const 15)) (drop) (memory.grow (i32.const 1))"
+    module = wasm(grow) + MARK
+    small, large_ = (Limits(memory=pages * 65536) for pages in (16, 17))
+    prepared = [await sandbox.prepare(module, one, "run") for one in (small, large_)]
+
+    endings = [
+        await sandbox.run(one, guest(limits), FakeDoor())
+        for one, limits in zip(prepared, (small, large_), strict=True)
+    ]
+
+    assert [ending.code for ending in endings] == [-1, 16]
+    assert len({one.engine for one in prepared}) == 1
+
+
+async def test_worker_holds_as_many_interpreters_as_other_guests(
+    sandbox: WasmSandbox,
+) -> None:
+    data, body = call("echo", "{}")
+    # Its memory is the most that it may have.
+    module = component(body, before=data, memory="4096") + MARK
+    prepared = await sandbox.prepare(module, Limits(), "run")
+    go = asyncio.Event()
+
+    async def answer() -> Answer:
+        await go.wait()
+        return Answer(0, codec.encode({"status": "ok"}), 1)
+
+    doors = [FakeDoor(answer) for _ in range(128)]
+    runs = [
+        asyncio.ensure_future(sandbox.run(prepared, guest(), door)) for door in doors
+    ]
+    async with asyncio.timeout(SOON):
+        for door in doors:
+            await door.called.wait()
+        assert len(workers(sandbox)) == 1
+        go.set()
+        endings = await asyncio.gather(*runs)
+    assert {(ending.kind, ending.code) for ending in endings} == {("returned", 0)}
 
 
 async def test_interpreter_has_an_engine_of_its_own(sandbox: WasmSandbox) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from caxton_host.core.limits import Limits
+from caxton_host.core.sections import INTERPRETER, section
 from caxton_host.sandbox import WasmSandbox, abi, artifacts, compiler
 from caxton_host.sandbox.artifacts import MAC_SIZE, Artifact, Cache, Draft
 from caxton_host.sandbox.compiler import Compiler
@@ -35,8 +36,11 @@ from .support import (
     workers,
 )
 
-ONE, TWO = wasm("(i32.const 1)"), wasm("(i32.const 2)")
-WAIT = wasm(f"(drop {CALL}) (i32.const 0)", before=ECHO)
+MARK = section(INTERPRETER, b"")
+ONE, TWO = wasm("(i32.const 1)") + MARK, wasm("(i32.const 2)") + MARK
+WAIT = wasm(f"(drop {CALL}) (i32.const 0)", before=ECHO) + MARK
+#: A core module, whose worker may open no file, so that it is sent.
+SENT = wasm("(i32.const 0)")
 SETTINGS = settings_for(Limits())
 
 
@@ -69,8 +73,8 @@ def contents(of: Artifact) -> bytes:
         return bytes(view)
 
 
-@pytest.mark.parametrize("module", [wasm("(i32.const 0)"), component("")])
-async def test_guest_runs_from_a_mapped_artifact(cache: Path, module: bytes) -> None:
+@pytest.mark.parametrize("module", [SENT, SENT + MARK, component("")])
+async def test_guest_runs_from_a_large_artifact(cache: Path, module: bytes) -> None:
     endings = []
     for _ in range(2):
         async with WasmSandbox(cache, KEY) as sandbox:
@@ -114,7 +118,7 @@ async def test_file_that_is_altered_after_the_check_changes_nothing(
 ) -> None:
     async with WasmSandbox(cache, KEY) as sandbox:
         prepared = await sandbox.prepare(ONE, Limits(), "run")
-        (cache / prepared.key).write_bytes(bytes(100_000))
+        (cache / prepared.key.partition("/")[0]).write_bytes(bytes(100_000))
 
         ending = await sandbox.run(prepared, guest(), FakeDoor())
 
@@ -172,14 +176,14 @@ async def test_worker_maps_the_sealed_file_and_copies_nothing(cache: Path) -> No
     made, descriptor = await artifact(cache)
     engine = build_engine(SETTINGS)
 
-    code = abi.load(engine, abi.link(engine), 512, f"/proc/self/fd/{descriptor}")
+    module = abi.deserialize(engine, f"/proc/self/fd/{descriptor}")
     made.close()
 
     maps = Path("/proc/self/maps").read_text().splitlines()
     mapped = [line.split() for line in maps if "memfd:artifact" in line]
     # Executable, private, and shared with every other process until it is written.
     assert {permissions for _, permissions, *_ in mapped} >= {"r-xp"}
-    assert code.pre
+    assert len(module.exports) == 2
 
 
 async def test_host_holds_one_copy_until_it_closes(cache: Path) -> None:

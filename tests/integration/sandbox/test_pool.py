@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from caxton_host.core.limits import Limits
+from caxton_host.core.sections import section
 from caxton_host.errors import ModuleRefused, SandboxError
-from caxton_host.sandbox import WasmSandbox, pool
+from caxton_host.sandbox import WasmSandbox, gate, pool
+from caxton_host.sandbox.binary import ModuleInfo, parse_module
 
 from .support import (
     CALL,
@@ -48,9 +51,59 @@ async def test_prepared_module_says_what_it_was_made_for(sandbox: WasmSandbox) -
     assert other.key != prepared.key
 
 
+async def test_digest_of_a_large_module_is_made_once(
+    sandbox: WasmSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = NOTHING + section("large", bytes(100_000))
+    made: list[bytes] = []
+
+    def digest(data: bytes) -> object:
+        made.append(data)
+        return hashlib.sha256(data)
+
+    monkeypatch.setattr(pool, "sha256", digest)
+    first = await sandbox.prepare(module, Limits(), "run")
+    assert await sandbox.prepare(module, Limits(), "run") is first
+    assert made == [module]
+    assert await sandbox.prepare(bytes(bytearray(module)), Limits(), "run") is first
+    assert made == [module, module]
+
+
 async def test_module_that_the_gate_refuses_is_refused(sandbox: WasmSandbox) -> None:
     with pytest.raises(ModuleRefused):
         await sandbox.prepare(b"(module)", Limits(), "run")
+
+
+async def test_large_module_is_parsed_once_and_checked_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[bytes] = []
+
+    def parse(module: bytes) -> ModuleInfo:
+        parsed.append(module)
+        return parse_module(module)
+
+    monkeypatch.setattr(pool, "_LARGE", 1)
+    monkeypatch.setattr(gate, "parse_module", parse)
+    for _ in range(2):
+        async with WasmSandbox(tmp_path, KEY) as sandbox:
+            await sandbox.prepare(NOTHING, Limits(), "run")
+            with pytest.raises(ModuleRefused, match="memories"):
+                await sandbox.prepare(NOTHING, Limits(memories=0), "run")
+    assert len(parsed) == 1
+
+    monkeypatch.setattr(pool, "_MOST_TOLD", 1)
+    async with WasmSandbox(tmp_path / "other", KEY) as sandbox:
+        await sandbox.prepare(NOTHING, Limits(), "run")
+    assert len([*(tmp_path / "other").iterdir()]) == 1
+    parsed.pop()
+
+    # What this host did not write is not believed.
+    (record,) = tmp_path.glob(f"*.{gate.VERSION}")  # noqa: ASYNC240 -- small
+    record.write_bytes(record.read_bytes()[:-1])
+    async with WasmSandbox(tmp_path, KEY) as sandbox:
+        await sandbox.prepare(NOTHING, Limits(), "run")
+    assert len(parsed) == 2
 
 
 async def test_domains_never_share_a_worker_and_guests_of_one_do(

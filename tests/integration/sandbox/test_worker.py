@@ -18,6 +18,7 @@ from caxton_host.errors import SandboxError
 from caxton_host.lib import codec
 from caxton_host.ports.sandbox import Answer, Ending
 from caxton_host.sandbox import wire, worker
+from caxton_host.sandbox.artifacts import Artifact
 from caxton_host.sandbox.engine import build_engine
 from caxton_host.sandbox.link import Link, NoRoom
 from caxton_host.sandbox.settings import settings_for
@@ -74,7 +75,9 @@ class Here:
         self, module: bytes, door: FakeDoor | None = None, limits: Limits | None = None
     ) -> Ending:
         artifact = wasmtime.Module(self._engine, module).serialize()
-        self.link.load(str(hash(module)), SETTINGS.to_json(), bytes(artifact))
+        self.link.load(
+            Artifact(key=str(hash(module)), data=bytes(artifact)), SETTINGS.to_json()
+        )
         async with asyncio.timeout(SOON):
             return await self.link.run(
                 str(hash(module)), MEMORY, guest(limits), door or FakeDoor()
@@ -162,7 +165,7 @@ async def test_guest_that_waits_has_given_its_turn_back(here: Here) -> None:
 
 
 async def test_module_that_cannot_be_loaded_has_no_room_here(here: Here) -> None:
-    here.link.load("bad", SETTINGS.to_json(), b"not native code")
+    here.link.load(Artifact(key="bad", data=b"not native code"), SETTINGS.to_json())
     with pytest.raises(NoRoom):
         await here.link.run("bad", MEMORY, guest(), FakeDoor())
 

@@ -94,3 +94,20 @@ def test_a_folder_with_too_much_in_it_is_refused(
     with pytest.raises(UsageError, match="more than 1 Python files") as caught:
         build_agent(agent)
     assert caught.value.fix == "give the agent a folder of its own"
+
+
+def test_an_agent_is_the_python_files_of_its_folder_and_no_others(
+    agent: Path, tmp_path: Path
+) -> None:
+    (agent / "notes.txt").write_text("not a part of it")
+    for name in ("helping", "__pycache__", ".git", ".venv", "lib"):
+        (agent / name).mkdir()
+        (agent / name / "other.py").touch()
+    (agent / "lib" / "pyvenv.cfg").touch()
+    python._copy(agent, tmp_path / "copy")
+    copied = {
+        str(path.relative_to(tmp_path / "copy"))
+        for path in (tmp_path / "copy").rglob("*")
+        if path.is_file()
+    }
+    assert copied == {"agent.py", "helping/other.py"}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from caxton_host.core.limits import COMPONENT, Limits
 from caxton_host.errors import ModuleRefused
 from caxton_host.sandbox import binary, component_binary, gate
+from caxton_host.sandbox.binary import ModuleInfo
 from caxton_host.sandbox.interface import FUNCTIONS, INTERFACE
 from tests.components import component
 
@@ -397,3 +398,9 @@ def test_every_single_flipped_bit_passes_or_is_refused() -> None:
 def test_refusal_is_the_hosts_own_error() -> None:
     with pytest.raises(ModuleRefused):
         gate.inspect(COMPONENT + b"\xff")
+
+
+def test_what_a_component_declares_can_be_kept() -> None:
+    found = gate.inspect(agent())
+
+    assert ModuleInfo.from_json(found.to_json()) == found

@@ -59,7 +59,13 @@ FORK = signal.SIGCHLD
 THREAD = 0x3D0F00
 
 
-def verdict(machine: str, number: int, *args: int, arch: int | None = None) -> int:
+def verdict(
+    machine: str,
+    number: int,
+    *args: int,
+    arch: int | None = None,
+    opening: bool = False,
+) -> int:
     """Run the filter over one system call."""
     words = [word for arg in args for word in (arg & 0xFFFFFFFF, arg >> 32)]
     data = struct.pack(
@@ -72,7 +78,7 @@ def verdict(machine: str, number: int, *args: int, arch: int | None = None) -> i
     )
     code = [
         struct.unpack("=HBBI", chunk)
-        for chunk in batched(confine.filter_program(machine))
+        for chunk in batched(confine.filter_program(machine, opening=opening))
     ]
     at = accumulator = 0
     while True:
@@ -124,6 +130,28 @@ def test_what_a_guest_needs_is_permitted(
     machine: str, numbers: tuple[int, int]
 ) -> None:
     assert verdict(machine, pick(machine, numbers), 1, 2, 3) == ALLOW
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_while_an_artifact_is_mapped_files_may_be_opened_to_read(machine: str) -> None:
+    openat, seccomp = pick(machine, CALLS["openat"]), pick(machine, CALLS["seccomp"])
+    read, write, make = os.O_CLOEXEC, os.O_CLOEXEC | os.O_RDWR, os.O_CREAT | os.O_RDWR
+
+    assert verdict(machine, openat, 0, 0, read, opening=True) == ALLOW
+    assert verdict(machine, openat, 0, 0, write, opening=True) == EPERM
+    assert verdict(machine, openat, 0, 0, make, opening=True) == EPERM
+    assert verdict(machine, openat, 0, 0, os.O_PATH, opening=True) == EPERM
+    assert verdict(machine, openat, 0, 0, read) == EPERM
+    # A filter can only be added to those in force.
+    assert verdict(machine, seccomp, 1, 1, opening=True) == ALLOW
+    assert verdict(machine, seccomp, 0, 0, opening=True) == EPERM
+    more = [
+        number
+        for number in range(1000)
+        if number not in {openat, seccomp}
+        and verdict(machine, number, opening=True) != verdict(machine, number)
+    ]
+    assert not more
 
 
 def test_another_calling_convention_kills() -> None:

@@ -49,10 +49,15 @@ def test_interpreters_have_larger_stacks_and_engines_of_their_own() -> None:
         for interpreter in (False, True)
     ]
     assert [one.stack >> 10 for one in made] == [512, 16 << 10, 8 << 10, 32 << 10]
-    assert [one.memory >> 20 for one in made] == [64, 256, 256, 256]
+    assert [one.memory >> 20 for one in made] == [64, 4096, 256, 4096]
     assert [one.images for one in made] == [False, True, True, True]
     assert len({one.fingerprint for one in made}) == 4
     assert [EngineSettings.from_json(one.to_json()) for one in made] == made
+
+
+def test_one_engine_of_interpreters_serves_every_limit_on_memory() -> None:
+    small = settings_for(Limits(memory=PAGE), interpreter=True)
+    assert small == settings_for(Limits(), interpreter=True)
 
 
 def test_components_have_a_larger_memory_and_stack() -> None:

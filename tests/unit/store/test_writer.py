@@ -356,3 +356,25 @@ async def test_appends_whose_callers_went_away_keep_their_order() -> None:  # la
     stored = [g for batch in committer.batches[1:] for g in batch]
     assert stored == refused
     assert line.outstanding == 0
+
+
+async def test_large_blob_that_this_process_has_stored_is_left_out(
+    writer: Writer,
+) -> None:
+    large, small = {"large": bytes(64 * 1024 + 1)}, {"small": bytes(64 * 1024)}
+    both = {**large, **small}
+    assert writer.missing(both) == both
+
+    await writer.append(Group(line=Line("run/1"), drafts=(), blobs=both))
+
+    assert writer.missing(both) == small
+
+
+async def test_blob_of_a_commit_that_failed_is_not_left_out(
+    writer: Writer, committer: CountingCommitter
+) -> None:
+    large, committer.bad = {"large": bytes(64 * 1024 + 1)}, Line("run/1")
+    with pytest.raises(StoreError):
+        await writer.append(Group(line=committer.bad, drafts=(), blobs=large))
+
+    assert writer.missing(large) == large

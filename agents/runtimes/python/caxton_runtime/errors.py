@@ -18,6 +18,7 @@ PACKAGES = "/packages"
 #: Bytes of a reason: its beginning and its end.
 _HEAD, _TAIL = 1_000, 3_000
 _FRAMES = 40
+_NOTES = 8
 _HIDDEN = (
     os.path.dirname(__file__),
     os.path.dirname(caxton_agent.__file__),
@@ -62,11 +63,13 @@ def _told(error: BaseException) -> Iterator[str]:
 
 
 def _hide(told: traceback.TracebackException) -> None:
-    """Leave out the frames of the runtime."""
+    """Leave out the frames of the runtime, and notes of which there are many."""
     seen: list[traceback.TracebackException] = [told]
     for each in seen:
         shown = [one for one in each.stack if not one.filename.startswith(_HIDDEN)]
         each.stack = traceback.StackSummary.from_list(shown)
+        if each.__notes__ and len(each.__notes__) > _NOTES:
+            each.__notes__ = [*each.__notes__[:_NOTES], "..."]
         chained = (each.__cause__, each.__context__, *(each.exceptions or ()))
         seen += [one for one in chained if one is not None]
 

@@ -87,9 +87,12 @@ def seal(*finders: Any) -> None:  # noqa: ANN401 -- what sys.meta_path holds
     global _sealed  # noqa: PLW0603 -- there is one run
     _sealed = True
     random.seed()
-    sys.stdin = io.StringIO()
-    sys.stdout, sys.stderr = _Lines("info"), _Lines("warning")
-    _streams[:] = sys.stdout, sys.stderr  # The agent may put others in their place.
+    _streams[:] = _Lines("info"), _Lines("warning")  # The agent may replace others.
+    for name, stream in zip(
+        ("stdin", "stdout", "stderr"), (io.StringIO(), *_streams), strict=True
+    ):
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     sys.meta_path[:] = [each for each in sys.meta_path if each is not PathFinder]
     sys.meta_path += finders or [_Missing()]
 
@@ -133,7 +136,8 @@ def _filled(
 
 
 def _replace_randomness() -> None:
-    _replace(os, "urandom", random_bytes)
+    for module in (os, sys.modules["posix"]):
+        _replace(module, "urandom", random_bytes)
     random._urandom = os.urandom  # type: ignore[attr-defined] # noqa: SLF001 -- SystemRandom, and so secrets, draw from it
     original = random.Random.seed
 
@@ -184,6 +188,8 @@ def _replace_fatal() -> None:
     signals = importlib.import_module("_signal")
     for name in ("alarm", "pause", "raise_signal", "setitimer", "sigwait"):
         _guard(signals, name, _NO_SIGNALS)
+    for name in ("_baserepl", "_debugmallocstats", "remote_exec"):
+        _guard(sys, name, _NO_PROCESS)
     limit = sys.setrecursionlimit
     _replace(sys, "setrecursionlimit", lambda depth: limit(min(depth, _DEPTH)))
 
@@ -194,6 +200,7 @@ def install_late() -> None:
     if socket := modules.get("socket"):
         for name in ("getaddrinfo", "gethostbyname", "socketpair"):
             _guard(socket, name, _NO_SOCKETS)
+        _guard(modules["_socket"], "close", _NO_SOCKETS)
     if select := modules.get("select"):
         for name in ("select", "poll"):
             _guard(select, name, _NO_SOCKETS)

@@ -8,13 +8,17 @@ timeout moves the clock forward.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, NoReturn
 
 from . import _clock
 
 __all__ = ["Lock", "install", "install_late"]
 
 _ENDLESS = "an agent has one thread: this wait would never end"
+_ALONE = (
+    "an agent has one thread: call the function directly, or await calls of tools "
+    "together with caxton_agent.aio"
+)
 
 
 class Lock:
@@ -69,6 +73,12 @@ def install() -> None:
     threads: Any = importlib.import_module("_thread")
     for name in ("allocate_lock", "allocate", "lock", "LockType"):
         setattr(threads, name, Lock)
+    for name in ("start_new_thread", "start_new", "start_joinable_thread"):
+        setattr(threads, name, _start)
+
+
+def _start(*_: object, **__: object) -> NoReturn:
+    raise RuntimeError(_ALONE)
 
 
 def install_late(threading: Any) -> None:  # noqa: ANN401 -- the module

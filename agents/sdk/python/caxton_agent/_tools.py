@@ -158,7 +158,8 @@ class Server(Generic[R]):
         known = ", ".join(sorted(self._functions))
         raise AttributeError(
             f"{self._name} has no granted tool {name!r}"
-            f"{_meant(name, self._functions)} (granted: {known})"
+            f"{_meant(name, self._functions)} (granted: {known})",
+            name=name,  # Otherwise a traceback adds a second suggestion.
         )
 
     def __dir__(self) -> list[str]:
@@ -241,7 +242,8 @@ class _Tools(Generic[R]):
         known = ", ".join(sorted(names)) or "none"
         raise AttributeError(
             f"no granted server or tool has the name {name!r}"
-            f"{_meant(name, names)} (granted: {known})"
+            f"{_meant(name, names)} (granted: {known})",
+            name=name,
         )
 
     def __dir__(self) -> list[str]:

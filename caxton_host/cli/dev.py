@@ -183,7 +183,9 @@ def _keys(put: Callable[[Signal], None]) -> Generator[bool]:
 
     def typed() -> None:
         key = os.read(fd, 1).decode(errors="replace")
-        if signal := KEYS.get(key, "quit" if not key else None):
+        if not key:  # The terminal is gone.
+            put("quit")
+        elif signal := KEYS.get(key):
             put(signal)
 
     before = termios.tcgetattr(fd)

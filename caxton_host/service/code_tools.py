@@ -28,8 +28,8 @@ logger = logging.getLogger("caxton_host")
 
 #: Most characters of the typed header in a description.
 LARGEST_HEADER = 8_000
-#: Seconds that a list of agents waits for servers that start.
-PATIENCE = 10.0
+#: Seconds that a list of agents waits for servers that start, and for ones that are up.
+PATIENCE, _SOON = 10.0, 1.0
 
 _USE: Mapping[Runtime, str] = MappingProxyType(
     {
@@ -76,20 +76,23 @@ class CodeTools:
     _offers: dict[str, Mapping[str, Offer]] = field(
         default_factory=dict[str, Mapping[str, Offer]], init=False
     )
+    _problems: dict[str, str] = field(default_factory=dict[str, str], init=False)
     _asking: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def refresh(self) -> None:
         """
         Ask the servers of these agents what they offer.
 
-        After `patience`, it goes on in the background.
+        After `patience`, or a second if they are known, it goes on in the background.
         """
         agents = [one for one in self.config().agents.values() if _takes_code(one)]
         if not agents:
             return
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask(agents))
-        await asyncio.wait({self._asking}, timeout=self.patience)
+        known = all(agent.name in self._offers for agent in agents)
+        patience = min(_SOON, self.patience) if known else self.patience
+        await asyncio.wait({self._asking}, timeout=patience)
 
     async def aclose(self) -> None:
         """Stop asking."""
@@ -110,13 +113,21 @@ class CodeTools:
         return replace(card, description="\n\n".join(filter(None, parts)))
 
     async def _ask(self, agents: Collection[Agent]) -> None:
-        for agent in agents:
-            try:
-                self._offers[agent.name] = await self._visible(agent)
-            except CaxtonError as exc:
-                logger.warning(
-                    "the description of agent %s is not up to date: %s", agent.name, exc
-                )
+        await asyncio.gather(*map(self._learn, agents))
+
+    async def _learn(self, agent: Agent) -> None:
+        problem = ""
+        try:
+            self._offers[agent.name] = await self._visible(agent)
+        except CaxtonError as exc:
+            self._offers.setdefault(agent.name, {})
+            problem = str(exc)
+        if problem not in {"", self._problems.get(agent.name)}:
+            logger.warning(
+                "the tools in the description of agent %s are not up to date: %s",
+                *(agent.name, problem),
+            )
+        self._problems[agent.name] = problem
 
     async def _visible(self, agent: Agent) -> Mapping[str, Offer]:
         """Return the tools that the next run of *agent* would see, by their names."""

@@ -20,6 +20,9 @@ from tests import standin
 from .shell import CAXTON, Shell, toml
 from .test_docs import ROOT
 
+#: The runtime is built and compiled once for a test run.
+pytestmark = pytest.mark.timeout(400)
+
 SANDBOX = """\
 [agents.sandbox]
 runtime = "python"
@@ -143,8 +146,8 @@ def test_coder_repairs_its_programs(runtimes: Shell) -> None:
     runtimes.write("sandbox.toml", python(sandbox))
     # A server gets no variables but those that its table names.
     folders = {name: at for name, at in runtimes.environ.items() if "XDG" in name}
-    table = toml({"servers.sandbox.env": folders})
-    runtimes.write("caxton.toml", python(config) + table)
+    tables = {"servers.sandbox.env": folders}
+    runtimes.write("caxton.toml", toml(tables, python(config)))
 
     task = {"task": "What is the mean temperature of Lima and Tokyo?"}
     done = runtimes("run", "coder", "-i", json.dumps(task), "--json")

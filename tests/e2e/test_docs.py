@@ -103,12 +103,15 @@ def add(shell: Shell, text: str) -> None:
     file.write_text(f"{file.read_text()}\n{text}")
 
 
-def test_the_readme(shell: Shell) -> None:
+def test_the_readme(runtimes: Shell) -> None:
+    shell = runtimes
     typed: list[str] = []
     out = ""
     here = "http://127.0.0.1:8080"
     with contextlib.ExitStack() as stack:
-        for language, _, text in blocks(README):
+        for language, name, text in blocks(README):
+            if name:
+                shell.write(name, text)
             if language == "toml":
                 add(shell, text)
             shown = dict(transcript(text))

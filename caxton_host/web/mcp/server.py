@@ -239,7 +239,6 @@ class AgentServer:
             yield
         finally:
             watching.cancel()
-            await self.service.code.aclose()
             await self.calls.settled()
 
     def tools(self, who: Principal) -> dict[str, AgentTool]:

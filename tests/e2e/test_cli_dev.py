@@ -145,7 +145,13 @@ def test_once_ends_as_run_does(runtimes: Shell) -> None:
     assert done.code == 1
     assert "  info: said\n" in done.err
     assert "ZeroDivisionError" in done.err
+    told = runtimes("agent", "dev", "a.py", "--once", "--json").document
+    assert told["run"]["state"] == "failed"
+    assert told["logs"][0] == {"level": "info", "text": "said"}
     assert runtimes("agent", "dev", "none.py", "--once").code == 2
+    runtimes.write("a.py", " ")
+    refused = runtimes("agent", "dev", "a.py", "--once", "--json")
+    assert (refused.code, refused.document["fix"]) == (2, "write a statement in it")
 
 
 @contextmanager

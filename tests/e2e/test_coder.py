@@ -62,7 +62,7 @@ def test_the_coder_stops_when_the_sandbox_fails() -> None:
         return ca.Reply("", {"structuredContent": message})
 
     failing = ca.Failed("transport", "the sandbox is gone")
-    answers = {"chat": complete, "mcp__sandbox__run_code": failing}
+    answers: dict[str, Any] = {"chat": complete, "mcp__sandbox__run_code": failing}
     host = FakeHost(answers, input={"task": "What is it like in Lima?"})
     assert host.run(agent["run"]) is None
     assert host.output["answer"].startswith("I do not understand this error: failed: ")

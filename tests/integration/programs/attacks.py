@@ -20,7 +20,11 @@ LIMITS = Limits(
     host_calls=2_000,
     total_calls=1_000_000,
 )
-TOOLS = {"mcp__x__ask": lambda params: text(f"{len(params)}")}
+_ASK = "mcp__x__ask"
+CATALOGUE: list[dict[str, JSON]] = [
+    {"name": _ASK, "description": "", "input_schema": {"type": "object"}}
+]
+TOOLS = {_ASK: lambda params: text(f"{len(params)}")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ class Attack:
 
 def attempt(programs: Programs, attack: Attack, honest: str) -> None:
     """Run *attack*, and then the program *honest* beside it, whose output is 42."""
-    ran = programs(attack.source, TOOLS, limits=LIMITS)
+    ran = programs(attack.source, TOOLS, catalogue=CATALOGUE, limits=LIMITS)
     attack.end.check(ran)
     assert sum(map(len, ran.tools.sent)) <= attack.sent
     assert len(ran.tools.logs) <= attack.logs

@@ -22,6 +22,7 @@ from .shared import in_memory, once
 _LONGEST = (
     (
         "tests/e2e/test_python_agents.py",
+        "tests/integration/programs/test_python.py",
         "tests/e2e/test_docs.py",
         "tests/e2e/test_javascript_agents.py",
         "tests/e2e/test_wheel.py",

@@ -146,6 +146,7 @@ async def serving(
         try:
             yield it
         finally:
+            await service.code.aclose()
             await it.drain(0)
 
 

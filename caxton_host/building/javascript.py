@@ -117,7 +117,7 @@ def _check_tools() -> None:
     if any(find_spec(tool) is None for tool in _TOOLS):
         raise UsageError(
             "the compiler of the JavaScript runtime is not installed",
-            fix='pip install "caxton-host[javascript]"',
+            fix='pip install "caxton-host[programs]"',
         )
 
 
@@ -255,7 +255,7 @@ def _engine(source: Path, scratch: Path) -> bytes:
         folder=scratch,
         scratch=scratch,
         failed="the JavaScript engine cannot be compiled",
-        fix='pip install --force-reinstall "caxton-host[javascript]"',
+        fix='pip install --force-reinstall "caxton-host[programs]"',
     )
     return module.read_bytes() + section(INTERPRETER, b"")
 

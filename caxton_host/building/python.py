@@ -86,7 +86,7 @@ def build_python_runtime(target: Path, scratch: Path) -> None:
         target,
         scratch,
         failed="the runtime for Python cannot be built",
-        fix='pip install --force-reinstall "caxton-host[python]"',
+        fix='pip install --force-reinstall "caxton-host[programs]"',
     )
 
 
@@ -97,7 +97,7 @@ def _componentize(  # noqa: PLR0913 -- by name
     if any(find_spec(tool) is None for tool in _TOOLS):
         raise UsageError(
             "the builder of Python agents is not installed",
-            fix='pip install "caxton-host[python]"',
+            fix='pip install "caxton-host[programs]"',
         )
     author, sdk, none = (scratch / name for name in ("author", "sdk", "none"))
     _copy(folder, author)
@@ -133,7 +133,7 @@ def _shim(scratch: Path) -> Path:
         folder=scratch,
         scratch=scratch,
         failed="the build's own library cannot be compiled",
-        fix='pip install --force-reinstall "caxton-host[python]"',
+        fix='pip install --force-reinstall "caxton-host[programs]"',
     )
     return library
 

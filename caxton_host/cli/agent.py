@@ -19,6 +19,7 @@ from ..errors import CaxtonError, ModuleRefused
 from ..runs.modules import read_module
 from .config import without_type
 from .context import HostApi, as_json, wait
+from .dev import command as dev
 from .output import (
     USAGE,
     complain,
@@ -46,6 +47,7 @@ def command(ctx: click.Context) -> None:
     \b
     Examples:
       caxton agent new hello --lang rust
+      caxton agent dev report.py
       caxton agent build hello
       caxton agent inspect hello.wasm
     """
@@ -61,6 +63,9 @@ def _languages(
 
     del ctx, param
     return [CompletionItem(name) for name in languages() if name.startswith(incomplete)]
+
+
+command.add_command(dev)
 
 
 @command.command("new")

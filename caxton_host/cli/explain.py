@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
@@ -53,7 +54,12 @@ def of_run(frame: HostApi, run: str, place: tuple[str, ...], as_json: bool) -> N
     told = frame.explain_call(run, *_place(place))
     if as_json:
         show({**told})
-        return
+    else:
+        tell(told)
+
+
+def tell(told: Mapping[str, Any]) -> None:
+    """Print the explanation of a call."""
     say(f"call {told['call']} (event {told['seq']})  {plain(told['name'])}")
     where = f"{told['server']}/{told['tool']}" if told["server"] else _UNKNOWN
     effect = f", effect {told['effect']}" if told["server"] and told["effect"] else ""

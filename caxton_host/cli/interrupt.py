@@ -60,6 +60,11 @@ def began(run_id: str) -> None:
     _runs.append(run_id)
 
 
+def ended(run_id: str) -> None:
+    """Forget a run that has ended."""
+    _runs.remove(run_id)
+
+
 @contextlib.contextmanager
 def asking() -> Generator[None]:
     """While a question is open no run is driven: Ctrl-C withdraws the question."""

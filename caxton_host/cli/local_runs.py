@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
-import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,28 +19,17 @@ from ..core.grants.grants import Grant
 from ..core.log.events import RunCompleted, ToolInvoked
 from ..core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
 from ..core.log.runs import RunSummary, summarise
-from ..core.names import is_server_name, nearest
-from ..core.programs import (
-    LARGEST,
-    SUFFIXES,
-    Language,
-    Program,
-    language_of,
-    program_of,
-)
 from ..core.text.redact import Redactor
 from ..errors import (
     BusyError,
     CaxtonError,
     ModuleRefused,
-    NotFoundError,
     RestoredError,
     Suspend,
     UsageError,
 )
 from ..lib.machine import local_actor
-from ..runs.command_files import command_of
-from ..runs.modules import Code, Library, read_instead, shown
+from ..runs.modules import read_instead, shown
 from . import interrupt
 from .answers import Answers
 from .approval_prompt import ask, can_ask, waiting
@@ -56,14 +44,14 @@ from .context import (
 )
 from .interrupt import began, drive
 from .output import complain, counted, exit_code, note, patience, remedy, show, table
-from .overrides import private_of, variables_of
+from .overrides import private_of
 from .run_report import RunReport, code_of, named
-from .runtime import installed
+from .run_target import agent_of, request_of
 from .server_probe import known
 
 if TYPE_CHECKING:
     from ..app.bootstrap import Running
-    from ..config import Agent, Config
+    from ..config import Config
     from ..runs.recording import Recording
     from ..runs.run_request import RunRequest
 
@@ -438,37 +426,10 @@ _RESOLUTIONS: Mapping[str, Callable[[], Resolution]] = {
 
 def start(host: HostApi, options: StartOptions) -> tuple[int, Recording]:
     """Start a run of an agent or a module; see `LocalRuns.start`."""
-    from ..runs.run_request import RunRequest
-
     config = options.given.servers_in(host.load())
-    agent = _agent(config, options.target, options.language)
-    grant = options.given.added_to(agent.grant, config)
-    library = Library(runtimes=partial(installed, host, quiet=options.quiet))
-    given = options.input()
-    if agent.program == _STDIN:
-        program = _from_stdin(agent.language or "python")
-        what = Code(module=library.runtime(program), program=program, input=given)
-    else:
-        what = library.code(agent, given)
-    context, private = variables_of(config, options.variables)
-    command, files = command_of(agent)
-    request = RunRequest(
-        agent=agent.name,
-        module=what.module,
-        program=what.program,
-        entry=options.entry or agent.entry,
-        input=what.input,
-        context=context,
-        private=private,
-        prompt=agent.prompt,
-        limits=agent.limits,
-        grant=grant,
-        names=agent.names,
-        actor=local_actor(),
-        command=command,
-        files=files,
-    )
-    runs = LocalRuns(host=host, options=options, config=config, private=private)
+    agent = agent_of(config, options.target, options.language)
+    request = request_of(host, options, config, agent)
+    runs = LocalRuns(host=host, options=options, config=config, private=request.private)
     try:
         recording = drive(runs.start(request), host.command())
     except ModuleRefused as exc:
@@ -575,51 +536,6 @@ async def find_run(config: Config, run: str) -> str:
 
     async with open_store(config, write=False) as store:
         return await store.reader.find_run(run)
-
-
-#: The file of a program that is on stdin.
-_STDIN = Path("-")
-
-
-def _agent(config: Config, target: str, language: Language | None) -> Agent:
-    from ..config import Agent
-
-    if target in config.agents:
-        if language is not None:
-            raise UsageError(
-                f"--language is for a file, and {target} is a configured agent",
-                fix="leave it out",
-            )
-        return config.agents[target]
-    file = Path(target)
-    if file == _STDIN:
-        return Agent(name="stdin", program=file, runtime=language or "python")
-    if target.endswith((".wasm", *SUFFIXES)) or file.is_file():
-        name = file.stem if is_server_name(file.stem) else "agent"
-        if language or language_of(target):
-            _check_language(file, language)
-            return Agent(name=name, program=file, runtime=language)
-        return Agent(name=name, module=file)
-    meant = nearest(target, list(config.agents))
-    known = ", ".join(sorted(config.agents)) or "none"
-    raise NotFoundError(
-        f"no agent {target!r}; the configuration has: {known}",
-        fix=f"caxton run {meant}" if meant else "name an agent, a program or a module",
-    )
-
-
-def _check_language(file: Path, language: Language | None) -> None:
-    if language not in {None, language_of(file.name) or language}:
-        raise UsageError(
-            f"--language is {language}, and the suffix of {file.name} is of "
-            f"{language_of(file.name)}",
-            fix="leave it out, or rename the file",
-        )
-
-
-def _from_stdin(language: Language) -> Program:
-    source = sys.stdin.buffer.read(LARGEST + 1)
-    return program_of("<stdin>", source, language=language)
 
 
 def _warn_of_output(module: bytes, recording: Recording) -> None:

@@ -135,7 +135,7 @@ def command(
     if as_json:
         show(found.to_document())
     else:
-        _tell(found)
+        tell(found)
     if found.divergence:
         complain(
             f"diverged at {found.divergence}",
@@ -147,7 +147,8 @@ def command(
         ctx.exit(USAGE)
 
 
-def _tell(found: Replayed) -> None:
+def tell(found: Replayed) -> None:
+    """Print how a replay went."""
     upto = f" up to event {found.until}" if found.until else ""
     answered = (found.not_kept.call or 1) - 1 if found.not_kept else found.calls
     say(f"{found.verdict}{upto}: {counted(answered, 'call')} answered from the log")

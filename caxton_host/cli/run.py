@@ -86,7 +86,7 @@ def command(
             as_json=as_json,
             target=target,
             language=cast("Language | None", language),
-            input=partial(_input, input_, taken=target == "-"),
+            input=partial(input_of, input_, taken=target == "-"),
             entry=entry,
         )
     )
@@ -96,7 +96,18 @@ def command(
     ctx.exit(code)
 
 
-def _input(text: str | None, *, taken: bool) -> JSON:
+def input_of(text: str | None, *, taken: bool) -> JSON:
+    """
+    Return the value of ``--input``.
+
+    Args:
+        text: As typed.
+
+        taken: Stdin is the program.
+
+    Raises:
+        UsageError: It cannot be read, or is not JSON.
+    """
     from ..lib.codec import load_json
 
     if text is None:

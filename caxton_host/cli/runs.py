@@ -296,7 +296,7 @@ def _tell_diff(found: Diff) -> None:
     first = found.calls[0] if found.calls else None
     where = f"call {first.call} {plain(first.name)}" if first else "the end"
     one = (first.differences if first else found.end)[0]
-    say(f"first difference: {where}, {_line(one)}")
+    say(f"first difference: {where}, {difference_line(one)}")
     rows = [row for call in found.calls for row in _call_rows(call)]
     rows += [("end", "", "", *_cells(one)) for one in found.end]
     table(("call", "name", "events", "path", "a", "b"), rows)
@@ -312,7 +312,8 @@ def _place(place: Place | None) -> str:
     return str(place.seq) if place else "-"
 
 
-def _line(one: Difference) -> str:
+def difference_line(one: Difference) -> str:
+    """Return a difference in a line."""
     path, a, b = _cells(one)
     return f"{path}: {a} became {b}"
 

@@ -58,7 +58,7 @@ _REMEDIES = (
         'define it in the agent, or import it from module "caxton" if the host has it',
     ),
     ("__wbindgen", "", "build without wasm-bindgen and crates that need a browser"),
-    ("go", "", "build with TinyGo, -target=wasm-unknown"),
+    ("go", "", "build for WASI instead: GOOS=wasip1 GOARCH=wasm go build"),
 )
 
 

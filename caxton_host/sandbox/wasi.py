@@ -16,6 +16,7 @@ import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
+from typing import Any
 
 import wasmtime
 
@@ -116,19 +117,17 @@ class Session(abi.Session):
 
     def _begin(self) -> None:
         limits = self.limits.of_command()
-        assert limits.wasi_calls is not None  # noqa: S101 -- see of_command
-        assert limits.scratch is not None  # noqa: S101 -- the same
-        given = codec.decode_trusted(self.start.command) or {}
+        given: dict[str, Any] = codec.decode_trusted(self.start.command) or {}
         value = codec.decode_trusted(self.start.input)
         if isinstance(value, str):
             text = value.encode()
         else:
             text = b"" if value is None else codec.to_json(self.start.input)
-        self._begun, self._left = True, limits.wasi_calls
+        self._begun, self._left = True, limits.wasi_calls or 0
         self._args = [f"{one}\0".encode() for one in given.get("args", ())]
         env: dict[str, str] = given.get("env", {})
         self._env = [f"{name}={value}\0".encode() for name, value in env.items()]
-        self._tree = Tree(given.get("files", {}), limits.scratch, self._time)
+        self._tree = Tree(given.get("files", {}), limits.scratch or 0, self._time)
         self._open |= {
             0: Open(Stream(text)),
             1: Open(Stream(sink=self._print), reads=False, writes=True),

@@ -38,6 +38,7 @@ from ..runs.host import Host
 from ..runs.modules import AgentDescription, Library
 from ..runs.recording import Recording
 from ..runs.run_request import ForkRequest, RunRequest
+from .code_tools import CodeTools
 from .run_tasks import Driving, RunTasks, Watchers
 
 
@@ -123,6 +124,8 @@ class Service:
         library: The modules of agents.
 
         decided: Called with the id of a run after a decision about it.
+
+        code: Describes the agents that execute what their caller sends.
     """
 
     host: Host
@@ -132,6 +135,13 @@ class Service:
     watchers: Watchers = field(default_factory=Watchers)
     library: Library = field(default_factory=Library)
     decided: Callable[[str], None] = _ignore
+    code: CodeTools = field(init=False)
+
+    def __post_init__(self) -> None:
+        host = self.host
+        self.code = CodeTools(
+            tools=host.tools, servers=host.servers, config=self.config
+        )
 
     @property
     def line(self) -> RunQueue:
@@ -146,10 +156,19 @@ class Service:
         for name, agent in sorted(self.config().agents.items()):
             if who.may("run", name):
                 try:
-                    found.append(self.library.card(agent))
+                    found.append(self.card(agent))
                 except UsageError as exc:
                     logger.warning("agent %s cannot be served: %s", name, exc)
         return found
+
+    def card(self, agent: Agent) -> AgentDescription:
+        """
+        Return the description of an agent for its callers.
+
+        Raises:
+            UsageError: Its files cannot be read. The message names files of this host.
+        """
+        return self.code.described(agent, self.library.card(agent))
 
     def agent(self, who: Principal, name: str) -> Agent:
         """

@@ -85,6 +85,11 @@ def write(history: Sequence[Recorded], blobs: Mapping[str, bytes]) -> str:
     """
     started = history[0].event
     assert isinstance(started, RunStarted)  # noqa: S101 -- the log of a run
+    if started.command is not None:
+        raise UsageError(
+            "a cassette has no files and arguments, which a WASI program gets",
+            fix="test it with scripted tools",
+        )
     events = [recorded.event for recorded in history if recorded.event]
     component = started.abi.startswith("component/")
     usual = replace(Limits(), memory=Limits().memory_of(large=component))

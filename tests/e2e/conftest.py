@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from caxton_host.building.javascript import kept_runtime
 from caxton_host.building.runtimes import RuntimeFolder
 from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.mcp.transport import stdio
@@ -42,6 +43,20 @@ def runtimes(shell: Shell, compiled: Path, python_runtime: Path) -> Shell:
     if not place.exists():
         with suppress(FileExistsError):
             place.hardlink_to(python_runtime)
+    return shell
+
+
+@pytest.fixture
+def javascript(shell: Shell, compiled: Path, javascript_runtime: Path) -> Shell:
+    """Return a shell on a machine that has built the runtime for JavaScript."""
+    folder = RuntimeFolder(compiled / "cache/caxton/runtimes")
+    builds = compiled / "cache/caxton/build"
+    place = folder.place("javascript-typescript")
+    assert place
+    for target in (place, kept_runtime(builds)):
+        target.parent.mkdir(exist_ok=True)
+        with suppress(FileExistsError):
+            target.symlink_to(javascript_runtime)
     return shell
 
 

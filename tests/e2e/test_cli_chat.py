@@ -17,7 +17,7 @@ from tests import standin
 from tests.answering import HERE, Answers, answering
 from tests.shared import once
 
-from .shell import Shell, toml
+from .shell import Done, Shell, toml
 
 KEY = "sk-canary-4711-canary"
 DONE = "It is foggy in Lima."
@@ -70,15 +70,20 @@ def url() -> Iterator[str]:
         yield found
 
 
-def test_a_streamed_conversation_is_recorded_and_replayed(
-    shell: Shell, agent: Path, url: str
-) -> None:
+def chat(shell: Shell, agent: Path, url: str) -> Done:
+    """Run the agent of the page with its configuration, and the model at *url*."""
     shutil.copy(agent, shell.folder)
     shell.set(MODEL_API_KEY=KEY)
     shown = SHOWN["toml"].replace("https://api.example.com", url)
     local = shown.replace("timeout", "allow_private = true\ntimeout", 1)
     shell.write("caxton.toml", toml({"servers.demo": standin.command()}, local))
-    done = shell("run", "helper", "-i", '{"question": "How is it in Lima?"}', "--json")
+    return shell("run", "helper", "-i", '{"question": "How is it in Lima?"}', "--json")
+
+
+def test_a_streamed_conversation_is_recorded_and_replayed(
+    shell: Shell, agent: Path, url: str
+) -> None:
+    done = chat(shell, agent, url)
     assert done.code == 0, done.err
     assert done.document["output"] == {"answer": DONE}
     first, second = Model.asked
@@ -98,6 +103,26 @@ def test_a_streamed_conversation_is_recorded_and_replayed(
     Model.asked.clear()
     assert shell("replay", "@last").out.startswith("identical")  # law 5
     assert Model.asked == []  # law 6
+
+
+class Verbose(Answers):
+    """Requests a call, with more words than fit into the next request."""
+
+    def respond(self) -> None:
+        self.body()
+        call = {"id": "c1", "function": {"name": "none", "arguments": "{}"}}
+        message = {"content": "x" * 600_000, "tool_calls": [call]}
+        self.answer(json.dumps({"choices": [{"message": message}]}).encode())
+
+
+def test_a_conversation_that_is_too_long_ends_the_run_with_its_limit(
+    shell: Shell, agent: Path
+) -> None:  # law 9
+    with answering(HTTPServer(HERE, Verbose)) as url:
+        done = chat(shell, agent, url)
+    assert done.code == 1
+    assert "bytes, of 524288 allowed by limits.params" in done.err
+    assert shell("replay", "@last").out.startswith("identical")
 
 
 def test_the_python_of_the_page_chats_and_can_be_tested_without_a_model() -> None:

@@ -103,12 +103,15 @@ def add(shell: Shell, text: str) -> None:
     file.write_text(f"{file.read_text()}\n{text}")
 
 
-def test_the_readme(shell: Shell) -> None:
+def test_the_readme(runtimes: Shell) -> None:
+    shell = runtimes
     typed: list[str] = []
     out = ""
     here = "http://127.0.0.1:8080"
     with contextlib.ExitStack() as stack:
-        for language, _, text in blocks(README):
+        for language, name, text in blocks(README):
+            if name:
+                shell.write(name, text)
             if language == "toml":
                 add(shell, text)
             shown = dict(transcript(text))
@@ -125,7 +128,10 @@ def test_the_readme(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_a_tutorial(shell: Shell, page: Path) -> None:
+def test_a_tutorial(shell: Shell, page: Path, request: pytest.FixtureRequest) -> None:
+    needed = {"first-agent-javascript": "javascript", "first-program": "runtimes"}
+    if page.stem in needed:
+        request.getfixturevalue(needed[page.stem])
     typed: dict[str, str] = {}
     for language, name, text in blocks(page):
         if name:
@@ -137,6 +143,11 @@ def test_a_tutorial(shell: Shell, page: Path) -> None:
             out = typed[line] = type_in(shell, line)
             assert shown.get(line, out) == out
     assert typed
+    if page.stem == "first-program":
+        denied, granted = [typed[line] for line in typed if " run " in line]
+        assert denied.strip() in page.read_text("utf-8")
+        assert granted.startswith('{"time": "')
+        assert typed["caxton replay @last"].startswith("identical")
     if page.stem.startswith("first-agent"):
         runs = [out for line, out in typed.items() if line.startswith("caxton run ")]
         assert '"time": ' in runs[0]

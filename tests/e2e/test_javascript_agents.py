@@ -108,6 +108,12 @@ def test_a_replay_sees_the_same_time_and_the_same_chance(
     assert one[6] != other[6]
 
 
+PROGRAM = """\
+const said: string[] = await Promise.all(
+  ["one", "two"].map((text) => tools.demo.echo({ text })),
+);
+export const run = () => ({ said });
+"""
 ANONYMOUS = """\
 import { context } from "caxton";
 
@@ -135,3 +141,28 @@ def test_a_run_that_fails_says_why_and_replays(
     assert done.code == 1
     assert f"Error: {said}" in done.err, done.err
     assert shell("replay", "@last").out.startswith("identical: 0 calls ")
+
+
+def test_a_program_runs_without_a_build_and_replays(javascript: Shell) -> None:
+    shell = javascript
+    shell.write("report.ts", PROGRAM.encode())
+    done = shell("run", "report.ts", *ECHO)
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == {"said": ["one", "two"]}
+    assert shell("replay", "@last").out.startswith("identical: 2 calls ")
+    shell.write("report.js", b"output(1);\nlet x = ;\n")
+    done = shell("run", "report.js")
+    assert done.code == 1
+    assert (
+        "SyntaxError: unexpected token in expression: ';' (report.js:2:9)" in done.err
+    )
+
+
+def test_a_program_without_its_runtime_is_told_the_command(shell: Shell) -> None:
+    shell.write("report.js", b"output(1);\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(shell.folder / "cache"))
+        done = shell("run", "report.js")
+    assert done.code == 2
+    assert "the javascript runtime is not installed" in done.err
+    assert "To fix: caxton runtime install javascript" in done.err

@@ -1,4 +1,4 @@
-"""The example agents in Python: built from source, run with real servers, replayed."""
+"""The example agents in Python: run as programs, with real servers, and replayed."""
 
 from __future__ import annotations
 
@@ -9,35 +9,21 @@ from typing import Any
 
 import pytest
 
-from caxton_host.building import build_agent, find_shared
+from caxton_host.building import find_shared
 from tests import standin
 from tests.others import Programs
-from tests.shared import once
 
 from .shell import Shell, toml
 
 MODEL = find_shared("agents/assistant/model_server.py")
 
 
-#: A build imports the agent, and its first run compiles the interpreter.
+def _program(name: str) -> Path:
+    return find_shared(f"agents/{name}/agent.py")
+
+
+#: The runtime is built and compiled once for all tests.
 pytestmark = pytest.mark.timeout(400)
-
-
-def _built(name: str, factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
-    def build(folder: Path) -> None:
-        build_agent(find_shared(f"agents/{name}"), into=folder, cache=zig_cache)
-
-    return once(factory, name, build) / f"{name}.wasm"
-
-
-@pytest.fixture(scope="session")
-def researcher(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
-    return _built("researcher", tmp_path_factory, zig_cache)
-
-
-@pytest.fixture(scope="session")
-def assistant(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
-    return _built("assistant", tmp_path_factory, zig_cache)
 
 
 @pytest.fixture(scope="session")
@@ -57,16 +43,13 @@ def notes(tmp_path: Path) -> Path:
     return folder
 
 
-def research(
-    shell: Shell, module: Path, command: list[str], notes: Path, *, writing: bool
-) -> Any:  # noqa: ANN401 -- the output
-    shutil.copy(module, shell.folder)
+def research(shell: Shell, command: list[str], notes: Path, *, writing: bool) -> Any:  # noqa: ANN401 -- the output
     allow = ["files/list_directory", "files/read_text_file"]
     write = "[[agents.researcher.allow]]\ntools = ['files/write_file']\ncalls = '1/run'"
     text = toml(
         {
             "servers.files": {"command": command[0], "args": [command[1], str(notes)]},
-            "agents.researcher": {"module": "researcher.wasm"},
+            "agents.researcher": {"program": str(_program("researcher"))},
         },
         f"[[agents.researcher.allow]]\ntools = {allow}",
         write if writing else "",
@@ -78,9 +61,9 @@ def research(
 
 
 def test_the_researcher_reads_a_folder_and_writes_one_file(
-    shell: Shell, researcher: Path, filesystem: list[str], notes: Path
+    runtimes: Shell, filesystem: list[str], notes: Path
 ) -> None:
-    output = research(shell, researcher, filesystem, notes, writing=True)
+    output = research(runtimes, filesystem, notes, writing=True)
     path = notes / "SUMMARY.md"
     assert output == {
         "read": ["alpha.md", "beta.txt"],
@@ -96,14 +79,14 @@ def test_the_researcher_reads_a_folder_and_writes_one_file(
         "- beta.txt: Beta begins. (2 lines)",
     ]
     shutil.rmtree(notes)
-    replayed = shell("replay", "@last")  # law 3
+    replayed = runtimes("replay", "@last")  # law 3
     assert replayed.out.startswith("identical")
 
 
 def test_a_researcher_that_may_not_write_says_what_it_would_have(
-    shell: Shell, researcher: Path, filesystem: list[str], notes: Path
+    runtimes: Shell, filesystem: list[str], notes: Path
 ) -> None:
-    output = research(shell, researcher, filesystem, notes, writing=False)
+    output = research(runtimes, filesystem, notes, writing=False)
     assert output["problem"] == "not_granted"
     assert output["summary"].startswith("# notes\n")
     assert not (notes / "SUMMARY.md").exists()
@@ -111,11 +94,11 @@ def test_a_researcher_that_may_not_write_says_what_it_would_have(
 
 @pytest.mark.parametrize("mailing", [False, True])
 def test_the_assistant_answers_in_rounds_and_takes_no_for_an_answer(
-    shell: Shell, assistant: Path, *, mailing: bool
+    runtimes: Shell, *, mailing: bool
 ) -> None:
-    shutil.copy(assistant, shell.folder)
+    shell = runtimes
     demo = standin.command()
-    agent = {"module": "assistant.wasm"}
+    agent = {"program": str(_program("assistant"))}
     more = {"names": {"mcp__mail__send": "demo/echo"}} if mailing else {}
     allow = ["model/complete", "demo/get_weather"] + ["demo/echo"] * mailing
     text = toml(

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from ...errors import BadBytes
+from ..calls import JSON
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _END = "[DONE]"
@@ -27,7 +28,7 @@ class _Items(dict[int, dict[str, Any]]):
     """The items of a list by their ``index``, which may be any number."""
 
 
-def assembled(stream: str, load: Callable[[str], Any]) -> dict[str, Any] | None:
+def assembled(stream: str, load: Callable[[str], JSON]) -> dict[str, JSON] | None:
     r"""
     Return the completion in an event stream, or ``None`` if it holds another thing.
 
@@ -79,7 +80,7 @@ def _events(stream: str) -> Iterator[str]:
             data.clear()
 
 
-def _is_piece(piece: object) -> bool:
+def _is_piece(piece: JSON) -> TypeGuard[dict[str, JSON]]:
     choices = piece.get("choices") if isinstance(piece, dict) else None
     return isinstance(choices, list) and all(
         isinstance(choice, dict)
@@ -89,7 +90,7 @@ def _is_piece(piece: object) -> bool:
     )
 
 
-def _merge(into: dict[str, Any], piece: Mapping[str, Any], *, joined: bool) -> None:
+def _merge(into: dict[str, Any], piece: Mapping[str, JSON], *, joined: bool) -> None:
     """Add a *piece*; texts are *joined* within a message and replaced elsewhere."""
     for key, value in piece.items():
         held = into.get(key)
@@ -109,18 +110,19 @@ def _merge(into: dict[str, Any], piece: Mapping[str, Any], *, joined: bool) -> N
                 into[key] = value
 
 
-def _added(held: object, items: list[Any], *, joined: bool) -> object:
+def _added(held: Any, items: list[JSON], *, joined: bool) -> Any:  # noqa: ANN401 -- what is merged
     if type(held) is list:
         return [*held, *items]
-    if not all(isinstance(i, dict) and type(i.get("index")) is int for i in items):
-        return items
     kept = held if isinstance(held, _Items) else _Items()
     for item in items:
-        _merge(kept.setdefault(item["index"], {}), item, joined=joined)
+        index = item.get("index") if isinstance(item, dict) else None
+        if not isinstance(item, dict) or not isinstance(index, int):
+            return items
+        _merge(kept.setdefault(index, {}), item, joined=joined)
     return kept
 
 
-def _plain(value: object) -> Any:  # noqa: ANN401 -- JSON
+def _plain(value: JSON | _Pieces | _Items) -> Any:  # noqa: ANN401 -- JSON
     match value:
         case _Pieces():
             return "".join(value)

@@ -28,8 +28,9 @@ async def list_(asked: Asked) -> Response:
 async def show(asked: Asked) -> Response:
     """Return an agent with the manifest of its module."""
     agent = _agent(asked, asked.path["name"])
+    await asked.service.code.refresh()
     try:
-        card = asked.service.library.card(agent)
+        card = asked.service.card(agent)
     except UsageError:
         card = None
     document = _document(asked, agent)

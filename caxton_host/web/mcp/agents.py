@@ -156,6 +156,8 @@ def ended(tool: AgentTool, run_id: str, end: Event | None) -> types.CallToolResu
         case RunFailed(kind=kind, message=message):
             why = f"{kind}: {message}" if kind in _TOLD else kind
             said = f"The run failed ({why}). Its id is {run_id}."
+            if kind in _TOLD and "\n" in message:  # A traceback.
+                said = f"{message}\n\nThe run failed ({kind}). Its id is {run_id}."
             return told(run_id, "failed", said, error=True)
         case RunCancelled():
             said = f"The run was cancelled. Its id is {run_id}."
@@ -264,6 +266,7 @@ class AgentResources:
         params: types.PaginatedRequestParams | None,
     ) -> types.ListResourcesResult:
         """Return the agents that the principal may call."""
+        await self.service.code.refresh()
         offered = self.service.agents(self.principal(ctx))
         cards = {card.name: card for card in offered if card.tool}
         names, cursor = page(sorted(cards), params)
@@ -329,6 +332,7 @@ class AgentResources:
         if (found := _URI.fullmatch(uri)) is None:
             raise NotFoundError("there is no such resource")
         if name := found["agent"]:
+            await self.service.code.refresh()
             return self._agent(who, unquote(name))
         row = await self.service.row(who, unquote(found["run"]))
         if not found["events"]:
@@ -340,7 +344,7 @@ class AgentResources:
         if agent.tool is None:
             raise NotFoundError(f"no agent {agent.name!r}")
         try:
-            return _of_agent(self.service.library.card(agent))
+            return _of_agent(self.service.card(agent))
         except UsageError as exc:
             # It names files of the host.
             logger.warning("agent %s cannot be shown: %s", name, exc)

@@ -111,6 +111,7 @@ class Changes:
                 self._handler.close()
             if not self._listeners and not self._piped:
                 continue
+            await self.service.code.refresh()
             now = self._cards()
             if now != before:
                 before = now
@@ -122,7 +123,7 @@ class Changes:
         for agent in self.service.config().agents.values():
             if agent.tool is not None:
                 try:
-                    found.append(self.service.library.card(agent))
+                    found.append(self.service.card(agent))
                 except UsageError:
                     continue
         return found
@@ -249,7 +250,7 @@ class AgentServer:
         """Return the agent that *who* may call by that name, or ``None``."""
         for agent in self.service.config().agents.values():
             if agent.tool == name and who.may("run", agent.name):
-                return AgentTool(self.service.library.card(agent))
+                return AgentTool(self.service.card(agent))
         return None
 
     def _input_schema(self, name: str) -> dict[str, JSON] | None:
@@ -260,6 +261,7 @@ class AgentServer:
     async def _list_tools(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
+        await self.service.code.refresh()
         tools = self.tools(self.principal(ctx))
         names, cursor = page(tools, params)
         return types.ListToolsResult(

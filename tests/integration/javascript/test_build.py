@@ -127,7 +127,7 @@ def test_a_missing_compiler_is_answered_with_the_extra_that_has_it(
     monkeypatch.setattr("caxton_host.building.javascript.find_spec", lambda _: None)
     with pytest.raises(UsageError, match="the compiler") as caught:
         build_agent(files({"agent.js": NOTHING}))
-    assert caught.value.fix == 'pip install "caxton-host[javascript]"'
+    assert caught.value.fix == 'pip install "caxton-host[programs]"'
 
 
 @pytest.mark.parametrize("limit", ["_MOST_FILES", "_MOST_BYTES"])

@@ -101,8 +101,8 @@ def test_a_call_that_nobody_awaits_is_made(run: Run) -> None:
             "there is no tool time.getCurentTime; did you mean time.getCurrentTime?",
         ),
         (
-            'tools.time.getCurrentTime({ timzone: "UTC" })',
-            'time.getCurrentTime has no argument "timzone"; did you mean timezone?',
+            'tools.time.getCurrentTime({ timezones: "UTC" })',
+            'time.getCurrentTime has no argument "timezones"; did you mean timezone?',
         ),
         (
             "tools.time.getCurrentTime()",

@@ -13,6 +13,13 @@ from tests.programs import Programs, text
 #: The runtime is built and compiled once for a test run.
 pytestmark = pytest.mark.timeout(400)
 
+LIBRARY = """
+argparse calendar cmd colorsys csv concurrent.futures.thread dbm.dumb decimal doctest
+email.mime.text encodings.cp437 fractions graphlib http.client http.server imaplib
+importlib.resources json.tool lib2to3 logging.handlers mailbox optparse pdb plistlib
+profile shelve smtplib sqlite3 symtable tarfile tomllib trace unittest.mock
+urllib.robotparser wsgiref.handlers xml.dom.minidom xml.sax xmlrpc.client zipapp
+"""
 ASK = {"mcp__x__ask": lambda params: text(f"{params}")}
 
 
@@ -63,3 +70,18 @@ def test_a_build_is_the_same_in_another_folder(
         for path in (python_runtime, tmp_path / "again.wasm")
     }
     assert len(digests) == 1
+
+
+def test_the_whole_pure_standard_library_can_be_imported(
+    python_programs: Programs,
+) -> None:
+    source = (
+        "import caxton_agent, importlib\nmissing = []\n"
+        "for name in caxton_agent.input():\n"
+        "    try: importlib.import_module(name)\n"
+        "    except ImportError as error: missing.append(str(error))\n"
+        "caxton_agent.output(missing)"
+    )
+    ran = python_programs(source, input=LIBRARY.split())
+    # Python 3.13 removed it.
+    assert ran.output == ["No module named 'lib2to3'"]

@@ -24,7 +24,7 @@ ERRORS = {
     "import queue\nqueue.Queue().get()": THREAD,
     "import queue\nqueue.SimpleQueue().get()": THREAD,
     "import threading\nthreading.Thread(target=print).start()": (
-        "RuntimeError: can't start new thread"
+        "RuntimeError: an agent has one thread: call the function directly, .*"
     ),
     "import subprocess\nsubprocess.run(['true'])": "OSError: .*processes.*",
     "import _socket\n_socket.socket()": SOCKETS,
@@ -34,6 +34,9 @@ ERRORS = {
     "open('/etc/passwd')": FILES,
     "import sqlite3\nsqlite3.connect('x.db')": "PermissionError: .*':memory:'.*",
     "import faulthandler\nfaulthandler._sigsegv()": SIGNALS,
+    "import sys\nsys.remote_exec(1, 'w')": "PermissionError: .*",
+    "import posix\nposix.urandom(1)\n1/0": "ZeroDivisionError: .*",
+    "import sys\nprint('x', file=sys.__stdout__)\n1/0": "ZeroDivisionError: .*",
     "import signal\nsignal.raise_signal(9)": SIGNALS,
     "import json\njson.loads('[' * 100_000)": DEEP,
     "x = []\nfor _ in range(100_000): x = [x]\nx == [x]\nrepr(x)": DEEP,
@@ -107,6 +110,14 @@ def test_a_program_may_catch_a_syntax_error(
         "except SyntaxError as error: output([error.lineno, error.text])"
     )
     assert python_programs(source).output == [1, "x =\n"]
+
+
+def test_a_page_break_in_a_text_is_not_the_end_of_a_line(
+    python_programs: Programs,
+) -> None:
+    error = python_programs("x = '\f \u2028'\r\n1 / 0  # here\r\n").error
+    assert '  File "program.py", line 2' in error
+    assert "    1 / 0  # here\n" in error
 
 
 def test_a_traceback_has_the_lines_of_the_program_alone(

@@ -32,10 +32,16 @@ CREATE, FOLDER, EXCLUSIVE, TRUNCATE = 1, 2, 4, 8
 READ, WRITE = 1 << 1, 1 << 6
 
 
+def types_of(name: str) -> list[str]:
+    """Return the types of what a function is given."""
+    parameters = WASI_FUNCTIONS[name].partition(" -> ")[0].strip("()")
+    return parameters.split(", ") if parameters else []
+
+
 def _wat(name: str) -> tuple[str, str]:
     """Return the import of a function, and a function that forwards to it."""
-    parameters, _, result = WASI_FUNCTIONS[name].partition(" -> ")
-    types = [one for one in parameters.strip("()").split(", ") if one]
+    result = WASI_FUNCTIONS[name].partition(" -> ")[2]
+    types = types_of(name)
     shape = "".join(f"(param {one})" for one in types)
     shape += "" if result == "()" else f"(result {result})"
     given = "".join(f"(local.get {n})" for n in range(len(types)))
@@ -53,7 +59,7 @@ def _compiled() -> tuple[wasmtime.Engine, wasmtime.InstancePre]:
       (memory (export "memory") {pages} {pages})
       {"".join(functions)} (func (export "_start")))"""
     built = build_engine(settings_for(Limits(memory=MEMORY)))
-    module = wasmtime.Module(built, wasmtime.wat2wasm(text))
+    module = wasmtime.Module(built, bytes(wasmtime.wat2wasm(text)))
     return built, wasi.link(built).instantiate_pre(module)
 
 
@@ -74,12 +80,12 @@ class Caller:
         self._store = store
         self._instance = pre.instantiate(store)
         self._exports = self._instance.exports(store)
-        self.memory = self._exports["memory"]
+        self.memory: Any = self._exports["memory"]
 
     def __call__(self, name: str, *given: int) -> int:
         """Call a function of WASI, and return its error number."""
         function: Any = self._exports[name]
-        types = WASI_FUNCTIONS[name].partition(")")[0].strip("(").split(", ")
+        types = types_of(name)
         values = [_signed(*one) for one in zip(given, types, strict=False)]
         try:
             return int(function(self._store, *values) or 0)

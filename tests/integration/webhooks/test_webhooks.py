@@ -287,9 +287,9 @@ async def test_streamed_completion_is_one_answer(server: Server) -> None:
     server.answers(streamed("It is ", "noon."), EVENTS)
     field = "choices.0.message.content"
     done = await call(hook(server, message_field=field), {"city": "Seattle"})
-    message = {"content": "It is noon."}
-    choices = [{"index": 0, "message": message}]
-    completion = {"choices": choices, "object": "chat.completion"}
+    message: JSON = {"content": "It is noon."}
+    choices: JSON = [{"index": 0, "message": message}]
+    completion: JSON = {"choices": choices, "object": "chat.completion"}
     assert done.data == answer(json.dumps(completion), completion)
     assert done.message == "It is noon."
 

@@ -83,7 +83,7 @@ def test_a_missing_tool_is_answered_with_how_to_get_it(
     )
     with pytest.raises(UsageError, match="not installed") as caught:
         build_agent(agent)
-    assert caught.value.fix == 'pip install "caxton-host[python]"'
+    assert caught.value.fix == 'pip install "caxton-host[programs]"'
 
 
 def test_a_folder_with_too_much_in_it_is_refused(

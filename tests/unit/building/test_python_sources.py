@@ -31,8 +31,8 @@ def refused(folder: Path) -> str:
 
 
 def test_a_syntax_error_has_its_line_and_a_caret(tmp_path: Path) -> None:
-    write(tmp_path, agent="def run():\n    retur 1\n", other="x = 1")
-    assert refused(tmp_path) == ("agent.py:2: invalid syntax\n    retur 1\n          ^")
+    write(tmp_path, agent="def run():\n    x = = 1\n", other="x = 1")
+    assert refused(tmp_path) == ("agent.py:2: invalid syntax\n    x = = 1\n        ^")
     write(tmp_path, agent="import other", other="")
     write(tmp_path, pack__part="x = (\n")
     assert refused(tmp_path) == (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import caxton_agent as ca
 import pytest
@@ -53,9 +54,15 @@ def test_frames_of_the_sdk_are_not_shown() -> None:
 
 @pytest.mark.parametrize(
     ("code", "reason"),
-    [(None, None), (0, None), (3, "SystemExit: 3"), ("no", "SystemExit: no")],
+    [
+        (None, None),
+        (0, None),
+        (3, "SystemExit: 3"),
+        ("no", "SystemExit: no"),
+        (["a"], "SystemExit: ['a']"),
+    ],
 )
-def test_exit_ends_the_run(code: str | int | None, reason: str | None) -> None:
+def test_exit_ends_the_run(code: Any, reason: str | None) -> None:  # noqa: ANN401 -- what sys.exit takes
     assert FakeHost().run(lambda: sys.exit(code)) == reason
 
 
@@ -78,3 +85,23 @@ def test_even_an_interrupt_does_not_leave_the_agent() -> None:
         raise KeyboardInterrupt
 
     assert FakeHost().run(interrupted) == "KeyboardInterrupt"
+
+
+def test_an_exception_that_cannot_be_told_still_has_its_type() -> None:
+    class Hostile(Exception):  # noqa: N818 -- it is no error of this package
+        def __str__(self) -> str:
+            raise KeyboardInterrupt
+
+    def hostile() -> None:
+        raise Hostile
+
+    assert FakeHost().run(hostile) == "Hostile"
+
+
+def test_a_coroutine_is_run_to_its_end() -> None:
+    async def run() -> str:
+        return "done"
+
+    host = FakeHost()
+    assert host.run(run) is None
+    assert host.output == "done"

@@ -618,6 +618,23 @@ def test_every_limit_can_be_set(folder: Folder) -> None:
     assert set(dataclasses.asdict(limits).values()) == {7}
 
 
+def test_what_a_program_is_given_is_read(folder: Folder) -> None:
+    config = folder.load(
+        """
+        [agents.a]
+        args = ["one", "two"]
+        env = { MODE = "fast", API_KEY = "hunter2hunter2" }
+        files = ["./data/", "one.txt"]
+        """
+    )
+    agent = config.agents["a"]
+    assert agent.args == ("one", "two")
+    assert agent.env["MODE"] == "fast"
+    assert [*agent.files] == ["data", "one.txt"]
+    assert agent.files["data"] == folder.path / "data"
+    assert "hunter2hunter2" in config.secrets
+
+
 def test_fuel_may_be_written_as_a_power(folder: Folder) -> None:
     config = folder.load("[agents.a]\nlimits = { fuel = 2e10, memory = '64 KiB' }")
     limits = config.agents["a"].limits

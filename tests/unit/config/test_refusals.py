@@ -59,6 +59,17 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "not a valid URL",
             "https",
         ),
+        *(
+            (
+                f"[agents.a]\nfiles = ['data', '{path}']",
+                "agents.a.files.2",
+                "is not inside the folder of this file",
+                "copy it there",
+            )
+            for path in ("/etc", "../x", "data/../..", "~/x")
+        ),
+        ("[agents.a]\nargs = 'x'", "agents.a.args", "wanted a list", "["),
+        ("[agents.a.env]\n'A=' = 'x'", 'agents.a.env."A="', "variable name", "LOG"),
         ("[sandbox]\nworkers = 0", "sandbox.workers", "at least 1", "1 or more"),
         ("[sandbox]\nthreads = 1", "sandbox.threads", "unknown key", "workers"),
         # Names that two tools would have.

@@ -6,6 +6,7 @@ import hashlib
 import re
 
 import pytest
+import wasmtime
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -168,7 +169,7 @@ def test_a_host_function_of_another_type_is_told_the_right_one() -> None:
         ("env", "emscripten_notify", "STANDALONE_WASM"),
         ("env", "puts", "define it in the agent"),
         ("__wbindgen_placeholder__", "x", "wasm-bindgen"),
-        ("gojs", "runtime.wasmExit", "TinyGo"),
+        ("gojs", "runtime.wasmExit", "GOOS=wasip1"),
         ("elsewhere", "f", 'import from module "caxton" only'),
     ],
 )
@@ -194,6 +195,45 @@ def test_only_functions_can_be_imported(kind: bytes, what: str) -> None:
             exports=(name("memory") + b"\2\0", name("run") + b"\0\0"),
         )
     )
+
+
+def _program(entry: str = "_start", result: str = "") -> bytes:
+    text = f"""(module
+      (import "wasi_snapshot_preview1" "fd_close" (func (param i32) (result i32)))
+      (import "caxton" "now" (func (result i64)))
+      (memory (export "memory") 1)
+      (func (export "{entry}") {result} {"(i32.const 0)" if result else ""}))"""
+    return bytes(wasmtime.wat2wasm(text))
+
+
+def test_a_program_of_wasi_may_import_the_host_functions_too() -> None:
+    assert gate.check(_program(), Limits(), "_start").abi == "wasi/1"
+    assert gate.check(module(), Limits(), "run").abi == "core/1"
+
+
+@pytest.mark.parametrize(
+    ("entry", "result", "problem"),
+    [
+        ("_initialize", "", 'entry point "_start" | build a command'),
+        ("_start", "(result i32)", "() -> i32 | make it a function () -> ()"),
+        ("_stard", "", 'set entry = "_stard"'),
+    ],
+)
+def test_a_program_of_wasi_has_a_start(entry: str, result: str, problem: str) -> None:
+    assert problem in refusal(_program(entry, result), entry="_start")
+
+
+def test_a_function_of_wasi_has_the_type_of_preview_1() -> None:
+    data = module(
+        types=(function_type(I64, I32),),
+        imports=(imported("wasi_snapshot_preview1", "fd_close", b"\0\1"),),
+    )
+    assert refusal(data).endswith("as (i64) -> i32 | declare it as (i32) -> i32")
+    data = module(
+        types=(function_type(I64, I32),),
+        imports=(imported("wasi_snapshot_preview1", "fd_clos", b"\0\1"),),
+    )
+    assert refusal(data).endswith('which does not exist | import "fd_close"')
 
 
 def test_names_are_escaped_and_cut_before_they_are_shown() -> None:

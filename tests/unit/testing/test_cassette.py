@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import os
 from collections.abc import Callable
@@ -183,6 +184,12 @@ def test_calls_of_a_batch_are_written_with_their_answers() -> None:
 def test_a_run_that_did_not_end_by_itself_is_no_cassette(end: Event) -> None:
     with pytest.raises(UsageError, match="did not end by itself"):
         write(history(end), BLOBS)
+
+
+def test_a_run_of_a_wasi_program_is_no_cassette() -> None:
+    program = dataclasses.replace(STARTED, abi="wasi/1", command={"args": ["a"]})
+    with pytest.raises(UsageError, match="which a WASI program gets"):
+        write(history(completed(None), started=program), BLOBS)
 
 
 WHOLE = json.loads(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib
+import io
 import json
 import linecache
 import marshal
@@ -74,7 +75,7 @@ def _lock(modules: dict[str, tuple[bool, str]]) -> str:
 
 def _execute(name: str, source: str) -> object:
     """Execute the statements of a file, and then its function ``run``."""
-    lines = source.splitlines(keepends=True)
+    lines = [*io.StringIO(source, newline=None)]
     linecache.cache[name] = (len(source), None, lines, name)
     code = compile(source, name, "exec", dont_inherit=True)
     main = types.ModuleType("__main__")

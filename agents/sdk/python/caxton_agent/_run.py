@@ -147,7 +147,9 @@ def end(
         if result is not None:
             output(result)
     except SystemExit as exc:
-        return None if exc.code in {None, 0} else f"SystemExit: {exc.code}"[:_REASON]
+        if exc.code is None or exc.code == 0:
+            return None
+        return f"SystemExit: {exc.code}"[:_REASON]
     except BaseException as exc:  # noqa: BLE001 -- a trap would give no reason
         return explain(exc)
     return None

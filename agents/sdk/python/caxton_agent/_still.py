@@ -87,10 +87,12 @@ def seal(*finders: Any) -> None:  # noqa: ANN401 -- what sys.meta_path holds
     global _sealed  # noqa: PLW0603 -- there is one run
     _sealed = True
     random.seed()
-    sys.stdin = sys.__stdin__ = io.StringIO()
-    sys.stdout = sys.__stdout__ = _Lines("info")
-    sys.stderr = sys.__stderr__ = _Lines("warning")
-    _streams[:] = sys.stdout, sys.stderr  # The agent may put others in their place.
+    _streams[:] = _Lines("info"), _Lines("warning")  # The agent may replace others.
+    for name, stream in zip(
+        ("stdin", "stdout", "stderr"), (io.StringIO(), *_streams), strict=True
+    ):
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     sys.meta_path[:] = [each for each in sys.meta_path if each is not PathFinder]
     sys.meta_path += finders or [_Missing()]
 

@@ -21,7 +21,11 @@ def piece(delta: Any, index: int = 0, **more: Any) -> str:  # noqa: ANN401 -- JS
 
 
 def whole(*events: str, end: str = "data: [DONE]\n\n") -> Any:  # noqa: ANN401 -- JSON
-    return assembled("".join(events) + end, json.loads)
+    return read("".join(events) + end)
+
+
+def read(stream: str) -> Any:  # noqa: ANN401 -- JSON
+    return assembled(stream, json.loads)
 
 
 def message(*deltas: Any) -> Any:  # noqa: ANN401 -- JSON
@@ -90,8 +94,7 @@ def test_a_text_is_the_same_however_it_is_cut(text: str, cuts: list[int]) -> Non
 def test_events_are_read_as_the_standard_has_it(newline: str) -> None:
     lines = ": comment\nevent: x\n" + piece({"content": "a"}).replace(", ", ",\ndata: ")
     stream = (lines + "id: 7\n\ndata:[DONE]").replace("\n", newline)
-    found = assembled(stream, json.loads)
-    assert found is not None
+    found = read(stream)
     assert found["choices"][0]["message"] == {"content": "a"}
 
 
@@ -132,7 +135,7 @@ def test_an_error_in_the_stream_is_the_answer() -> None:
     ],
 )
 def test_another_stream_is_no_completion(stream: str) -> None:
-    assert assembled(stream, json.loads) is None
+    assert read(stream) is None
 
 
 @pytest.mark.parametrize(

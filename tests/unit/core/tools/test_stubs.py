@@ -104,6 +104,8 @@ def test_equal_objects_have_one_type_in_python() -> None:
     stub = python_stub([of("one", a=inner, b=inner)])
     assert "a: _Object1 = ..., b: _Object1 = ..." in stub
     assert "_Object2" not in stub
+    empty: JSON = {"type": "object", "properties": {}}
+    assert "a: dict[str, Any] = ..." in python_stub([of("one", a=empty)])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,433 @@
+"""``caxton agent dev``: run a program or an agent again whenever it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from ..core.calls import JSON
+from ..core.log.diff import diff
+from ..core.log.events import (
+    LogWritten,
+    Recorded,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    ToolDenied,
+    ToolFailed,
+    ToolInvoked,
+)
+from ..core.log.runs import call_list, event_of_call, summarise
+from ..errors import CaxtonError
+from ..lib.machine import local_actor
+from .context import HostApi, StartOptions, as_json
+from .dev_files import Stamps, Target, stamps, watch
+from .dev_loop import HELP, KEYS, Action, Phase, Signal, step
+from .explain import tell as tell_explanation
+from .interrupt import began, drive, ended
+from .options import overrides, variable_option
+from .output import clipped, complain, exit_code, note, plain, remedy, show
+from .overrides import Overrides
+from .replay import tell as tell_replay
+from .run import input_of
+from .run_report import RunReport, code_of
+from .run_target import request_of
+from .runs import difference_line
+
+if TYPE_CHECKING:
+    from ..app.bootstrap import Running
+    from ..config import Config
+    from ..runs.recording import Recording
+
+_T = TypeVar("_T")
+
+_STOPPED = "stopped by caxton agent dev"
+#: Of a difference, in characters.
+_WIDTH = 160
+
+
+@click.command("dev")
+@click.argument(
+    "target", metavar="FILE|FOLDER", type=click.Path(exists=True, path_type=Path)
+)
+@click.option(
+    "-i",
+    "--input",
+    "input_",
+    metavar="JSON|@FILE|-",
+    help="The input: JSON, @FILE or - for stdin.",
+)
+@variable_option
+@overrides
+@click.option("--once", is_flag=True, help="Run once, and exit as caxton run does.")
+@as_json
+@click.pass_obj
+@click.pass_context
+def command(
+    ctx: click.Context,
+    host: HostApi,
+    target: Path,
+    input_: str | None,
+    variables: tuple[str, ...],
+    given: Overrides,
+    once: bool,
+    as_json: bool,
+) -> None:
+    """
+    Run a program or an agent again whenever it changes.
+
+    FILE is a program or a module; FOLDER is an agent, which is built first. Its files,
+    the configuration and the file of --input are watched. Servers stay up between two
+    runs, and a run that goes on is cancelled. An agent that is configured with that
+    file has its own grants. On a terminal, keys run, replay and explain.
+
+    \b
+    Exit codes: 0 you quit; 2 usage or configuration; with --once those of caxton run.
+
+    \b
+    Examples:
+      caxton agent dev report.py --allow 'crm/lookup_*'
+      caxton agent dev hello -i '{"city": "Lima"}'
+      caxton agent dev report.py --once --json
+    """
+    read = partial(input_of, input_, taken=False)
+    options = StartOptions(
+        given=given,
+        variables=variables,
+        as_json=as_json,
+        target=str(target),
+        language=None,
+        input=cache(read) if input_ == "-" else read,
+        entry=None,
+    )
+    config = given.servers_in(host.load())
+    also = [Path(input_[1:])] if input_ and input_.startswith("@") else []
+    work = _develop(host, options, config, Target.of(target, config), also, once=once)
+    ctx.exit(drive(work, host.command()))
+
+
+async def _develop(
+    host: HostApi,
+    options: StartOptions,
+    config: Config,
+    target: Target,
+    also: Sequence[Path],
+    *,
+    once: bool,
+) -> int:
+    from ..app.bootstrap import running
+
+    report = RunReport(
+        host=host,
+        given=options.given,
+        quiet=False,
+        as_json=options.as_json,
+        is_configured=config.agents.__contains__,
+        servers=lambda _: config.servers,
+        known=lambda: dict.fromkeys(config.servers),
+    )
+    async with running(
+        config,
+        host.paths(),
+        watch=report.watch,
+        compiling=partial(_noted, f"compiling {target.file.name}, once"),
+    ) as up:
+        session = Session(
+            up=up, options=options, target=target, config=config, report=report
+        )
+        if once:
+            return await session.once()
+        look = partial(_stamps, session, also)
+        watching = asyncio.create_task(
+            watch(look, partial(session.signals.put_nowait, "changed"))
+        )
+        try:
+            with _keys(session.signals.put_nowait) as typed:
+                if typed and not options.as_json:
+                    note(HELP)
+                await session.work()
+        finally:
+            watching.cancel()
+    return 0
+
+
+def _stamps(session: Session, also: Sequence[Path]) -> Stamps:
+    return stamps([*session.target.files(), *session.config.files, *also])
+
+
+@contextlib.contextmanager
+def _noted(text: str) -> Generator[None]:
+    note(text)
+    yield
+
+
+@contextlib.contextmanager
+def _keys(put: Callable[[Signal], None]) -> Generator[bool]:
+    """Pass on each key that means something; yield whether there is a terminal."""
+    if not sys.stdin.isatty():
+        yield False
+        return
+    import termios
+    import tty
+
+    fd, loop = sys.stdin.fileno(), asyncio.get_running_loop()
+
+    def typed() -> None:
+        key = os.read(fd, 1).decode(errors="replace")
+        if not key:  # The terminal is gone.
+            put("quit")
+        elif signal := KEYS.get(key):
+            put(signal)
+
+    before = termios.tcgetattr(fd)
+    tty.setcbreak(fd)
+    loop.add_reader(fd, typed)
+    try:
+        yield True
+    finally:
+        loop.remove_reader(fd)
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+@dataclass(slots=True, kw_only=True)
+class Session:
+    """
+    Runs a target again and again, on one host.
+
+    Attributes:
+        up: The host, which keeps its servers between two runs.
+
+        options: What the command line says.
+
+        target: What is run.
+
+        config: The configuration of the next run.
+
+        report: Prints how a run went.
+
+        signals: What happened: changes, keys, and the end of what was under way.
+    """
+
+    up: Running
+    options: StartOptions
+    target: Target
+    config: Config
+    report: RunReport
+    signals: asyncio.Queue[Signal] = field(
+        default_factory=asyncio.Queue[Signal], init=False
+    )
+    _configured: Stamps = field(init=False)
+    _task: asyncio.Task[None] | None = field(default=None, init=False)
+    # The run under way, once it has begun.
+    _run_id: str = field(default="", init=False)
+    _last: Recording | None = field(default=None, init=False)
+    _code: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._configured = stamps(self.config.files)
+
+    async def once(self) -> int:
+        """Run the target once, and return its exit code."""
+        await self._reported(self._run())
+        return self._code
+
+    async def work(self) -> None:
+        """Run the target, and follow the signals until one of them is to quit."""
+        phase: Phase = "idle"
+        signal: Signal = "changed"
+        try:
+            while phase != "over":
+                phase, action = step(phase, signal)
+                if action == "stop":
+                    await self._stop()
+                elif action:
+                    self._task = asyncio.create_task(self._under_way(action))
+                if phase != "over":
+                    signal = await self.signals.get()
+        finally:
+            if self._task is not None and not self._task.done():
+                self._task.cancel()
+                await asyncio.wait({self._task})
+
+    async def _under_way(self, action: Action) -> None:
+        doing: Mapping[Action, Callable[[], Coroutine[object, object, None]]] = {
+            "run": self._run,
+            "replay": self._replay,
+            "explain": self._explain,
+        }
+        try:
+            await self._reported(doing[action]())
+        finally:
+            self.signals.put_nowait("ended")
+
+    async def _stop(self) -> None:
+        """End what is under way; a run is recorded as cancelled."""
+        assert self._task is not None  # noqa: S101 -- something is under way
+        if self._run_id:
+            end = RunCancelled(actor=local_actor(), reason=_STOPPED)
+            await self.up.host.under_way.stop(self._run_id, end)
+        else:
+            self._task.cancel()
+
+    async def _reported(self, work: Coroutine[object, object, None]) -> None:
+        """Await *work*; print its error, after which the next change may help."""
+        try:
+            await work
+        except CaxtonError as exc:
+            self._code = exit_code(exc)
+            if self.options.as_json:
+                said = {"$type": "caxton.dev-error/v1", "error": str(exc)}
+                show({**said, "fix": remedy(exc)})
+            complain(str(exc), remedy(exc))
+        finally:
+            if self._run_id:
+                ended(self._run_id)
+            self._run_id = ""
+
+    # -- a run
+
+    async def _run(self) -> None:
+        from ..runs.recording import Recording
+
+        await self._reconfigured()
+        if self.target.folder is not None:
+            await _whole(partial(self._build, self.target.folder))
+        agent = self.target.agent(self.config)
+        host = self.report.host
+        request = await _whole(
+            partial(request_of, host, self.options, self.config, agent)
+        )
+        run_id = await self.up.host.start(request, on_started=self._started)
+        recording = await Recording.load(run_id, self.up.store.reader)
+        self._tell(recording, self._last)
+        if summarise(run_id, recording.own).state != "cancelled":
+            self._last = recording
+
+    async def _reconfigured(self) -> None:
+        """Use the configuration anew if one of its files changed."""
+        now = stamps(self.config.files)
+        if now != self._configured:
+            self._configured = now
+            config = self.options.given.servers_in(self.report.host.load())
+            await self.up.tools.publish(config)
+            self.config = config
+
+    def _build(self, folder: Path) -> None:
+        from ..building import build_agent
+
+        note(f"building {folder}")
+        cache = self.report.host.paths().cache / "build"
+        build_agent(folder, into=self.target.file.parent, cache=cache)
+
+    def _started(self, run_id: str) -> None:
+        self._run_id = run_id
+        began(run_id)
+        if not self.options.as_json:
+            note(f"run {run_id}  {self.target.file.name}")
+
+    def _tell(self, recording: Recording, before: Recording | None) -> None:
+        run = summarise(recording.run_id, recording.own)
+        self._code = code_of(run)
+        found = diff(before.history, recording.history) if before else None
+        fuel = _fuel(recording)
+        if self.options.as_json:
+            logs: list[JSON] = [
+                {"level": line.level, "text": line.text} for line in _lines(recording)
+            ]
+            show(
+                {
+                    "$type": "caxton.dev/v1",
+                    "run": run.to_document(),
+                    "call_list": call_list(recording.own),
+                    "logs": logs,
+                    "fuel": fuel,
+                    "differences": found.to_document() if found else None,
+                }
+            )
+            return
+        for line in _lines(recording):
+            if line.level != "error" or run.error is None:  # Else, they are reported.
+                note(f"  {line.level}: {plain(line.text)}")
+        self.report.ending(recording)
+        if found is None or before is None or run.state == "cancelled":
+            return
+        told = [
+            f"call {call.call} {plain(call.name)}: {difference_line(one)}"
+            for call in found.calls
+            for one in call.differences
+        ]
+        told += [f"the end: {difference_line(one)}" for one in found.end[:1]]
+        if (was := _fuel(before)) != fuel:
+            told.append(f"fuel: {was or 0:,} became {fuel or 0:,}")
+        note("since the last run:" if told else "nothing differs from the last run")
+        for said in told:
+            note(f"  {clipped(said, _WIDTH)}")
+
+    # -- the last run
+
+    async def _replay(self) -> None:
+        from ..runs.replay import replay
+
+        if self._last is None:
+            note("there is no run yet")
+            return
+        found = await replay(
+            self._last.run_id,
+            store=self.up.store.reader,
+            sandbox=self.up.sandbox,
+            telemetry=self.up.telemetry,
+        )
+        if self.options.as_json:
+            show(found.to_document())
+        else:
+            tell_replay(found)
+
+    async def _explain(self) -> None:
+        from ..runs.explain import checks_of, explanation
+
+        number = _to_explain(self._last.own) if self._last else 0
+        if self._last is None or not number:
+            note("there is no call to explain")
+            return
+        checks = await checks_of(self._last, self.up.store, self.config)
+        seq = event_of_call(self._last.own, number)
+        tell_explanation(explanation(self._last, checks, seq))
+
+
+async def _whole(work: Callable[[], _T]) -> _T:
+    """Do *work* in a thread, to its end even if the caller is cancelled."""
+    task = asyncio.create_task(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
+
+
+def _lines(recording: Recording) -> list[LogWritten]:
+    return [e.event for e in recording.own if isinstance(e.event, LogWritten)]
+
+
+def _fuel(recording: Recording) -> int | None:
+    end = recording.own[-1].event
+    return end.fuel if isinstance(end, RunCompleted | RunFailed) else None
+
+
+def _to_explain(history: Sequence[Recorded]) -> int:
+    """Return the first call that was denied, or failed; the last one; or 0."""
+    events = [recorded.event for recorded in history]
+    for kinds in ((ToolDenied,), (ToolFailed,)):
+        for event in events:
+            if isinstance(event, kinds):
+                return event.call
+    calls = [event.call for event in events if isinstance(event, ToolInvoked)]
+    return calls[-1] if calls else 0

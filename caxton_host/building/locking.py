@@ -127,7 +127,7 @@ def metadata_in(program: Path) -> Metadata:
         source = program.read_text("utf-8")
     except (OSError, UnicodeError) as exc:
         raise UsageError(
-            f"{program} cannot be read: {exc}", fix="name a program in Python"
+            f"{program} cannot be read: {exc.strerror or exc}", fix="name a program in Python"
         ) from None
     metadata = metadata_of(source, program.name)
     if not metadata.dependencies:

@@ -56,9 +56,7 @@ _WIDTH = 160
 
 
 @click.command("dev")
-@click.argument(
-    "target", metavar="FILE|FOLDER", type=click.Path(exists=True, path_type=Path)
-)
+@click.argument("target", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
 @click.option(
     "-i",
     "--input",

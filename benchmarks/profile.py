@@ -79,7 +79,7 @@ def _largest(steps: list[tuple[str, float]]) -> list[str]:
     ]
 
 
-class _Timer:
+class Timer:
     """Charges each instant to the innermost active step."""
 
     def __init__(self) -> None:
@@ -89,6 +89,7 @@ class _Timer:
 
     @contextlib.contextmanager
     def step(self, name: str) -> Generator[None]:
+        """Charge what happens inside to that step."""
         self._charge()
         self._stack.append(name)
         try:
@@ -124,7 +125,7 @@ class _Timer:
 class _Driver:
     """A proxy of the committer's connection that times COMMIT as a separate step."""
 
-    def __init__(self, driver: Any, timer: _Timer) -> None:  # noqa: ANN401 -- any database
+    def __init__(self, driver: Any, timer: Timer) -> None:  # noqa: ANN401 -- any database
         self._driver = driver
         self._timer = timer
 
@@ -159,8 +160,8 @@ async def measure(folder: Path, *, calls: int) -> tuple[dict[str, float], float]
     async with scale.up(folder) as running:
         await running.host.start(scale.echo_request(running, "demo", "echo", 100))
         committer: Any = attrgetter("_writer._committer")(running.store)
-        timer = _Timer()
-        before = _worker_time(running)
+        timer = Timer()
+        before = worker_time(running)
         with contextlib.ExitStack() as stack:
             for name, (owner, method, _) in _STEPS.items():
                 timed = timer.around(name, getattr(owner, method))
@@ -169,7 +170,7 @@ async def measure(folder: Path, *, calls: int) -> tuple[dict[str, float], float]
             stack.enter_context(mock.patch.object(committer, "_driver", driver))
             request = scale.echo_request(running, "demo", "echo", calls)
             await running.host.start(request)
-        worker = (_worker_time(running) - before) / calls * 1e6
+        worker = (worker_time(running) - before) / calls * 1e6
     each = {name: spent / calls / 1e3 for name, spent in timer.spent.items()}
     outside = each.pop(_OUTSIDE)
     named = {what: each.pop(name, 0.0) for name, (_, _, what) in _STEPS.items()}
@@ -177,7 +178,7 @@ async def measure(folder: Path, *, calls: int) -> tuple[dict[str, float], float]
     return named, worker
 
 
-def _worker_time(up: Running) -> float:
+def worker_time(up: Running) -> float:
     """Return the processor time of the workers in seconds."""
     total = 0.0
     for worker in up.sandbox._workers:  # type: ignore[attr-defined] # noqa: SLF001 -- as above

@@ -182,16 +182,17 @@ async def runs(folder: Path, *, rounds: int, count: int) -> list[float]:
             left = iter(range(count))
             began = time.perf_counter()
             await asyncio.gather(
-                *(_drain(live, request, left) for _ in range(IN_FLIGHT))
+                *(drain(live, request, left) for _ in range(IN_FLIGHT))
             )
             rates.append(count / (time.perf_counter() - began))
-        ended = await _completed(live)
+        ended = await completed(live)
     if ended != rounds * count + 1:
         sys.exit(f"Error: {ended} runs completed")
     return rates
 
 
-async def _drain(live: Running, request: RunRequest, left: Iterator[int]) -> None:
+async def drain(live: Running, request: RunRequest, left: Iterator[int]) -> None:
+    """Start runs, one after the other, while any are left."""
     for _ in left:
         await live.host.start(request)
 
@@ -215,7 +216,7 @@ async def waiting(folder: Path, *, count: int) -> Waiting:
         counted = [e.event for e in history if isinstance(e.event, ToolCompleted)]
         return Waiting(
             inside=int(counted[0].message),
-            ended=await _completed(live),
+            ended=await completed(live),
             processes=processes,
             pss=sum(parts.values()),
             parts=parts,
@@ -296,10 +297,10 @@ def echo_request(live: Running, server: str, tool: str, calls: int) -> RunReques
     """Return a request for a run of `agents/echo` with *calls* calls of one tool."""
     name = f"mcp__{server}__{tool}"
     request = _request(live, _echo(), tool=name, n=calls, text=TEXT)
-    return replace(request, grant=_only(request.grant, server))
+    return replace(request, grant=only(request.grant, server))
 
 
-def _only(grant: Grant, server: str) -> Grant:
+def only(grant: Grant, server: str) -> Grant:
     """Return *grant* for one server, so that no other has to start."""
     rules = [
         replace(rule, tools=tuple(p for p in rule.tools if p.covers_server(server)))
@@ -308,7 +309,7 @@ def _only(grant: Grant, server: str) -> Grant:
     return replace(grant, allow=tuple(rules))
 
 
-async def _completed(live: Running) -> int:
+async def completed(live: Running) -> int:
     """Return how many runs the log says are completed."""
     query = "SELECT count(*) FROM events WHERE type = ?"
     with live.store.engine.connect() as connection:

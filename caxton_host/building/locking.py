@@ -126,8 +126,9 @@ def metadata_in(program: Path) -> Metadata:
     try:
         source = program.read_text("utf-8")
     except (OSError, UnicodeError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise UsageError(
-            f"{program} cannot be read: {exc}", fix="name a program in Python"
+            f"{program} cannot be read: {why}", fix="name a program in Python"
         ) from None
     metadata = metadata_of(source, program.name)
     if not metadata.dependencies:

@@ -56,9 +56,7 @@ _WIDTH = 160
 
 
 @click.command("dev")
-@click.argument(
-    "target", metavar="FILE|FOLDER", type=click.Path(exists=True, path_type=Path)
-)
+@click.argument("target", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
 @click.option(
     "-i",
     "--input",
@@ -250,24 +248,24 @@ class Session:
                 if action == "stop":
                     await self._stop()
                 elif action:
-                    self._task = asyncio.create_task(self._under_way(action))
+                    self._begin(action)
                 if phase != "over":
                     signal = await self.signals.get()
+                if signal == "ended" and self._task and not self._task.cancelled():
+                    self._task.result()
         finally:
             if self._task is not None and not self._task.done():
                 self._task.cancel()
                 await asyncio.wait({self._task})
 
-    async def _under_way(self, action: Action) -> None:
+    def _begin(self, action: Action) -> None:
         doing: Mapping[Action, Callable[[], Coroutine[object, object, None]]] = {
             "run": self._run,
             "replay": self._replay,
             "explain": self._explain,
         }
-        try:
-            await self._reported(doing[action]())
-        finally:
-            self.signals.put_nowait("ended")
+        self._task = asyncio.create_task(self._reported(doing[action]()))
+        self._task.add_done_callback(lambda _: self.signals.put_nowait("ended"))
 
     async def _stop(self) -> None:
         """End what is under way; a run is recorded as cancelled."""
@@ -366,9 +364,11 @@ class Session:
             for one in call.differences
         ]
         told += [f"the end: {difference_line(one)}" for one in found.end[:1]]
+        note(
+            "since the last run:" if told else "the last run had the same calls and end"
+        )
         if (was := _fuel(before)) != fuel:
             told.append(f"fuel: {was or 0:,} became {fuel or 0:,}")
-        note("since the last run:" if told else "nothing differs from the last run")
         for said in told:
             note(f"  {clipped(said, _WIDTH)}")
 

@@ -272,11 +272,15 @@ def _untold(done: int, total: int) -> None:
 
 
 def _tell_parts(doing: Doing, done: threading.Event) -> None:
-    told = {doing.text}
+    whole, shown, began = doing.text, "", 0.0
+    tick = ticker(whole)
     while not done.wait(PATIENCE):
-        if doing.text not in told:
-            told.add(doing.text)
-            note(doing.text)
+        if doing.text not in {whole, shown}:
+            shown, began = doing.text, time.monotonic()
+            note(shown)
+            tick = ticker(shown)
+        elif doing.text == shown and tick:
+            tick(time.monotonic() - began)
 
 
 def _wait(doing: Doing, done: threading.Event) -> None:

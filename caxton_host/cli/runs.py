@@ -185,6 +185,8 @@ def show_(host: HostApi, run: str, as_json: bool) -> None:
         return
     say(f"run     {summary.run_id}")
     say(f"agent   {summary.agent}  {summary.module_sha256[:12]}")
+    if program := summary.program:
+        say(f"program {plain(program['name'])}  {plain(program['sha256'])[:12]}")
     say(f"actor   {summary.actor.get('kind')} {summary.actor.get('id')}")
     say(f"state   {_state(summary)}, {summary.duration_ms:.0f} ms")
     if run_control := summary.forked_from:

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import fields
 
 from ..core.calls import JSON
-from ..core.log.events import Recorded, RunErased, RunStarted
+from ..core.log.events import Recorded, RunErased, RunStarted, blobs_of
 from ..core.log.runs import ENDS, GOING_ON, RunSummary
 from ..core.names import RUN, run_of, stream_of
 from ..errors import NotFoundError, OverloadedError, ToolError
@@ -110,10 +110,7 @@ class RemoteLog:
         return events
 
     def _learn(self, run_id: str, started: RunStarted) -> None:
-        self._runs[started.module_sha256] = run_id
-        for entry in started.catalogue.values():
-            if isinstance(entry, dict):
-                self._runs[str(entry.get("definition_sha256"))] = run_id
+        self._runs |= dict.fromkeys(blobs_of(started), run_id)
 
     async def follow(self, run_id: str) -> AsyncGenerator[Recorded]:
         """Yield each event of a run once, until it has ended."""

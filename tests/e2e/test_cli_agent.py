@@ -217,7 +217,7 @@ WASI = bytes.fromhex(  # imports wasi_snapshot_preview1.fd_write as () -> ()
     ("module", "problem"),
     [
         (b"no module", "this is not a WebAssembly module"),
-        (WASI, 'imports the function "wasi_snapshot_preview1" "fd_write"'),
+        (WASI, 'imports "wasi_snapshot_preview1" "fd_write" as () -> ()'),
         (described(ANSWERS, input_schema={"$ref": "#"}), "'#' refers to itself"),
         (ANSWERS + section(b"{"), "not JSON"),
     ],

@@ -8,13 +8,15 @@ import pty
 import queue
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
-from typing import Any
+from contextlib import contextmanager
+from typing import IO, Any
 
 import pytest
 
+from caxton_host.cli import execute
 from tests import standin
 
 from .shell import SOON, Shell, toml
@@ -47,6 +49,11 @@ class Watched:
         return json.loads(self._lines.get(timeout=_COMPILED))
 
 
+def change(shell: Shell, name: str, text: str) -> None:
+    """Write a file as editors do, at once."""
+    shell.write(f"{name}.new", text).replace(shell.folder / name)
+
+
 @contextmanager
 def developing(shell: Shell, *words: str) -> Generator[Watched]:
     with shell.started(
@@ -61,7 +68,7 @@ def test_change_runs_the_program_again_with_the_same_servers(runtimes: Shell) ->
 
     with developing(runtimes, "a.py", "--allow", "demo/echo") as dev:
         first = dev.next()
-        runtimes.write("a.py", ECHO.format("two"))
+        change(runtimes, "a.py", ECHO.format("two"))
         second = dev.next()
         dev.child.send_signal(signal.SIGINT)
         assert dev.child.wait(SOON) == 130
@@ -82,7 +89,7 @@ def test_change_cancels_a_program_that_never_ends(runtimes: Shell) -> None:
     with developing(runtimes, "a.py") as dev:
         while not runtimes("runs", "list", "--json").out.startswith("[{"):
             assert dev.child.poll() is None
-        runtimes.write("a.py", "def run():\n    return 2\n")
+        change(runtimes, "a.py", "def run():\n    return 2\n")
         stopped, then = dev.next(), dev.next()
 
     assert stopped["run"]["state"] == "cancelled"
@@ -94,7 +101,7 @@ def test_error_waits_for_the_next_change(runtimes: Shell) -> None:
 
     with developing(runtimes, "a.py") as dev:
         refused = dev.next()
-        runtimes.write("a.py", "def run():\n    return 2\n")
+        change(runtimes, "a.py", "def run():\n    return 2\n")
         then = dev.next()
 
     assert refused["$type"] == "caxton.dev-error/v1"
@@ -113,7 +120,7 @@ def test_changed_grant_of_a_configured_agent_counts_for_the_next_run(
 
     with developing(runtimes, "a.py") as dev:
         first = dev.next()
-        runtimes.write("caxton.toml", toml(servers, agent, allowed))
+        change(runtimes, "caxton.toml", toml(servers, agent, allowed))
         second = dev.next()
 
     assert (first["run"]["agent"], first["run"]["state"]) == ("a", "failed")
@@ -138,38 +145,95 @@ def test_once_ends_as_run_does(runtimes: Shell) -> None:
     assert done.code == 1
     assert "  info: said\n" in done.err
     assert "ZeroDivisionError" in done.err
+    told = runtimes("agent", "dev", "a.py", "--once", "--json").document
+    assert told["run"]["state"] == "failed"
+    assert told["logs"][0] == {"level": "info", "text": "said"}
     assert runtimes("agent", "dev", "none.py", "--once").code == 2
+    runtimes.write("a.py", " ")
+    refused = runtimes("agent", "dev", "a.py", "--once", "--json")
+    assert (refused.code, refused.document["fix"]) == (2, "write a statement in it")
 
 
-def test_keys_run_replay_explain_and_quit(runtimes: Shell) -> None:
-    runtimes.write("caxton.toml", toml({"servers.demo": standin.command()}))
-    runtimes.write("a.py", ECHO.format("one"))
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Generator[IO[bytes]]:
+    """Make a terminal of stdin, stdout and stderr, and yield the side of a person."""
     ours, theirs = pty.openpty()
     with (
-        closing(os.fdopen(ours, "r+b", buffering=0)) as terminal,
-        runtimes.started(
-            *("agent", "dev", "a.py", "--allow", "demo/echo"),
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-        ) as child,
+        os.fdopen(ours, "r+b", buffering=0) as person,
+        os.fdopen(theirs) as stdin,
+        os.fdopen(os.dup(theirs), "w") as stdout,
+        monkeypatch.context() as patch,
     ):
-        os.close(theirs)
-        shown = bytearray()
+        patch.setattr(sys, "stdin", stdin)
+        patch.setattr(sys, "stdout", stdout)
+        patch.setattr(sys, "stderr", stdout)
+        yield person
+
+
+def test_keys_run_replay_explain_and_quit(
+    runtimes: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtimes.write("caxton.toml", toml({"servers.demo": standin.command()}))
+    runtimes.write("a.py", ECHO.format("one"))
+    shown: list[bytes] = []
+
+    def type_in(person: IO[bytes]) -> None:
+        told = bytearray()
 
         def until(text: bytes) -> None:
-            while text not in shown:
-                shown.extend(terminal.read(1024))
-            shown.clear()
+            while text not in told:
+                told.extend(person.read(1024))
+            shown.append(bytes(told))
+            told.clear()
 
         until(b"completed")
-        terminal.write(b"\n")
-        until(b"nothing differs from the last run")
-        terminal.write(b"e")
+        change(runtimes, "a.py", ECHO.format("two"))
+        until(b'$.output: "one" became "two"')
+        person.write(b"\n")
+        until(b"the last run had the same calls and end")
+        person.write(b"?e")
         until(b"verdict   allowed, rule allow[1]")
-        terminal.write(b"r")
+        person.write(b"r")
         until(b"identical: 1 call answered from the log")
-        terminal.write(b"q")
-        assert child.wait(SOON) == 0
-        with suppress(OSError):
-            terminal.read(1024)
+        change(runtimes, "a.py", "while True: pass")
+        until(b"a.py\r\n")
+        person.write(b"q")
+
+    with terminal(monkeypatch) as person:
+        typing = threading.Thread(target=type_in, args=(person,))
+        typing.start()
+        code = execute(["agent", "dev", "a.py", "--allow", "demo/echo"])
+        typing.join()
+
+    assert code == 0
+    assert b'call 1 mcp__demo__echo: $.params.text: "one" became "two"' in shown[1]
+    states = [run["state"] for run in runtimes("runs", "list", "--json").document]
+    assert states == ["cancelled", "completed", "completed", "completed"]
+
+
+def test_explain_and_replay_need_a_run(
+    runtimes: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtimes.write("a.py", " ")
+    shown: list[bytes] = []
+
+    def type_in(person: IO[bytes]) -> None:
+        for key, wanted in (
+            (b"", b"To fix: "),
+            (b"e", b"there is no call to explain"),
+            (b"r", b"there is no run yet"),
+        ):
+            person.write(key)
+            told = bytearray()
+            while wanted not in told:
+                told.extend(person.read(1024))
+            shown.append(wanted)
+        person.write(b"q")
+
+    with terminal(monkeypatch) as person:
+        typing = threading.Thread(target=type_in, args=(person,))
+        typing.start()
+        code = execute(["agent", "dev", "a.py"])
+        typing.join()
+
+    assert (code, len(shown)) == (0, 3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shutil
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -14,7 +13,6 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult, TextContent, Tool
 
-from caxton_host.building import find_shared
 from tests import standin
 
 from .shell import CAXTON, Shell, toml
@@ -137,28 +135,6 @@ def test_page_shows_what_a_model_sees_and_gets_back(runtimes: Shell) -> None:
 
 def nameless(told: str) -> str:
     return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", told)
-
-
-def test_coder_repairs_its_programs(runtimes: Shell) -> None:
-    page = find_shared("agents/coder/README.md").read_text()
-    sandbox, config = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    shutil.copytree(find_shared("agents/coder"), runtimes.folder / "coder")
-    runtimes.write("sandbox.toml", python(sandbox))
-    # A server gets no variables but those that its table names.
-    folders = {name: at for name, at in runtimes.environ.items() if "XDG" in name}
-    tables = {"servers.sandbox.env": folders}
-    runtimes.write("caxton.toml", toml(tables, python(config)))
-
-    task = {"task": "What is the mean temperature of Lima and Tokyo?"}
-    done = runtimes("run", "coder", "-i", json.dumps(task), "--json")
-
-    assert done.code == 0, done.err
-    assert done.document["output"] == {
-        "answer": "The mean temperature is 17.0 °C.",
-        "programs": 3,
-    }
-    runs = runtimes("--config", "sandbox.toml", "runs", "list", "--json").document
-    assert [one["state"] for one in runs] == ["completed", "failed", "failed"]
 
 
 def python(config: str) -> str:

@@ -39,6 +39,7 @@ def run_id(shell: Shell) -> str:
 def test_program_replays_and_forks_with_another_text(runtimes: Shell) -> None:
     write(runtimes, "a.py", HELLO)
     assert runtimes("run", "a.py").code == 0
+    assert "\nprogram a.py  " in runtimes("runs", "show", "@last").out
     write(runtimes, "b.py", HELLO.replace("range(10)", "range(3)"))
     run = run_id(runtimes)
 

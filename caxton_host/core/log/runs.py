@@ -99,6 +99,8 @@ class RunSummary:
 
         waits_for: Of a suspended run, the reason of its last `RunSuspended`.
 
+        program: What its module, a runtime, executes; see `RunStarted`.
+
         erased: The payloads were erased, so only state and times are known.
     """
 
@@ -116,6 +118,7 @@ class RunSummary:
     trace_id: str | None = None
     forked_from: dict[str, JSON] | None = None
     waits_for: str | None = None
+    program: dict[str, JSON] | None = None
     erased: bool = False
 
     def to_document(self) -> dict[str, JSON]:
@@ -140,6 +143,7 @@ def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
             case RunStarted():
                 run.agent, run.actor = event.agent, event.actor
                 run.module_sha256 = event.module_sha256
+                run.program = event.program
                 run.trace_id = recorded.trace_id
                 run.forked_from = event.forked_from
             case ApprovalRequested():

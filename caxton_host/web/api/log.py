@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from starlette.responses import Response
 
 from ...core.log.checkpoint import checkpoint_document, parse_note
-from ...core.log.events import RunStarted, ToolCompleted
+from ...core.log.events import blobs_of
 from ...errors import NotFoundError
-from ...runs.recording import Recording
 from ..edge.messages import Refusal
 from .operations import Answer, Asked, Operation, answer
 
@@ -41,28 +38,12 @@ async def blob(asked: Asked) -> Response:
     digest = asked.path["sha256"]
     recording = await asked.service.recording(asked.who, asked.path["run"])
     # The digest alone is no reason to give away what other runs have.
-    if digest not in _digests(recording):
+    if not any(digest in blobs_of(one.event) for one in recording.history if one.event):
         raise NotFoundError(f"the run does not refer to {digest}")
     return Response(
         await asked.service.store.reader.blob(digest),
         media_type="application/octet-stream",
     )
-
-
-def _digests(recording: Recording) -> Iterator[str]:
-    for recorded in recording.history:
-        match recorded.event:
-            case RunStarted(module_sha256=module, catalogue=catalogue):
-                yield module
-                for entry in catalogue.values():
-                    if isinstance(entry, dict):
-                        yield str(entry.get("definition_sha256"))
-            case ToolCompleted(blobs=blobs):
-                for one in blobs:
-                    if isinstance(one, dict):
-                        yield str(one.get("sha256"))
-            case _:
-                pass
 
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -91,9 +72,8 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/runs/{run}/blobs/{sha256}",
-        about="Return bytes that a run refers to by their digest: its module, "
-        "definitions of "
-        "its tools, parts of their answers.",
+        about="Return bytes that a run refers to by their digest: its module, its "
+        "program, its files, definitions of its tools, parts of their answers.",
         scopes=("read",),
         handler=blob,
         answers={200: Answer(about="The bytes.", binary=True)},

@@ -75,6 +75,7 @@ _RUN = _document(
     trace_id=_MAYBE_TEXT,
     forked_from=_MAYBE_MAP,
     waits_for=_MAYBE_TEXT,
+    program=_MAYBE_MAP,
     erased=_FLAG,
 )
 

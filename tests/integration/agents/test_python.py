@@ -173,12 +173,12 @@ def test_an_exception_that_leaves_the_agent_is_its_reason(agent: Programs) -> No
 def test_what_is_wrong_is_shown_as_python_would(
     tmp_path: Path, zig_cache: Path
 ) -> None:
-    # Two mistakes in one build, which takes long.
-    (tmp_path / "mistaken.py").write_text("import os\ndef run(:\n")
+    # Two mistakes in one build, which takes long. The text is valid, so that what is
+    # checked before the build finds neither.
     (tmp_path / "agent.py").write_text(
         "from caxton_agent import mcp_call\n"
         "try:\n"
-        "    import mistaken\n"
+        "    compile('import os\\ndef run(:\\n', 'mistaken.py', 'exec')\n"
         "except SyntaxError:\n"
         "    mcp_call('x')\n"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.limits import Limits
@@ -20,7 +20,12 @@ LIMITS = Limits(
     host_calls=2_000,
     total_calls=1_000_000,
 )
-TOOLS = {"mcp__x__ask": lambda params: text(f"{len(params)}")}
+_LITTLE = 200_000_000
+_ASK = "mcp__x__ask"
+CATALOGUE: list[dict[str, JSON]] = [
+    {"name": _ASK, "description": "", "input_schema": {"type": "object"}}
+]
+TOOLS = {_ASK: lambda params: text(f"{len(params)}")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,9 @@ class Attack:
 
 def attempt(programs: Programs, attack: Attack, honest: str) -> None:
     """Run *attack*, and then the program *honest* beside it, whose output is 42."""
-    ran = programs(attack.source, TOOLS, limits=LIMITS)
+    # What only fuel ends burns all that it gets.
+    limits = replace(LIMITS, fuel=_LITTLE) if "fuel" in attack.end.names else LIMITS
+    ran = programs(attack.source, TOOLS, catalogue=CATALOGUE, limits=limits)
     attack.end.check(ran)
     assert sum(map(len, ran.tools.sent)) <= attack.sent
     assert len(ran.tools.logs) <= attack.logs

@@ -10,7 +10,7 @@ import pytest
 
 from tests.programs import Programs
 
-from . import attacks_python
+from . import attacks_javascript, attacks_python
 from .attacks import attempt
 
 #: The runtime is built and compiled once for a test run.
@@ -19,4 +19,14 @@ pytestmark = pytest.mark.timeout(400)
 
 @pytest.mark.parametrize("name", attacks_python.ATTACKS)
 def test_attack_in_python_ends_as_it_must(python_programs: Programs, name: str) -> None:
+    # laws 1, 2 and 9
     attempt(python_programs, attacks_python.ATTACKS[name], "def run(): return 42")
+
+
+@pytest.mark.parametrize("name", attacks_javascript.ATTACKS)
+def test_attack_in_javascript_ends_as_it_must(
+    javascript_programs: Programs, name: str
+) -> None:
+    # laws 1, 2 and 9
+    honest = "export const run = () => 42;"
+    attempt(javascript_programs, attacks_javascript.ATTACKS[name], honest)

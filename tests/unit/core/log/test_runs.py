@@ -347,6 +347,7 @@ def test_document_has_the_keys_that_were_promised() -> None:
         "trace_id",
         "forked_from",
         "waits_for",
+        "program",
     }
 
 

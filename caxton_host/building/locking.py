@@ -123,11 +123,17 @@ def metadata_in(program: Path) -> Metadata:
     Raises:
         UsageError: It names none, or cannot be read.
     """
+    if program.suffix != ".py":
+        raise UsageError(
+            f"{program} is not a program in Python, and only those have dependencies",
+            fix="name a file that ends with .py",
+        )
     try:
         source = program.read_text("utf-8")
     except (OSError, UnicodeError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else exc
         raise UsageError(
-            f"{program} cannot be read: {exc}", fix="name a program in Python"
+            f"{program} cannot be read: {why}", fix="name a program in Python"
         ) from None
     metadata = metadata_of(source, program.name)
     if not metadata.dependencies:

@@ -123,6 +123,11 @@ def metadata_in(program: Path) -> Metadata:
     Raises:
         UsageError: It names none, or cannot be read.
     """
+    if program.suffix != ".py":
+        raise UsageError(
+            f"{program} is not a program in Python, and only those have dependencies",
+            fix="name a file that ends with .py",
+        )
     try:
         source = program.read_text("utf-8")
     except (OSError, UnicodeError) as exc:

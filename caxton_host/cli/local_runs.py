@@ -110,7 +110,7 @@ class LocalRuns:
         needed = {server for server, _ in request.names.values()}
         needed.update(request.grant.servers(self.config.servers))
         with contextlib.ExitStack() as shown:
-            compiling = self._compiling(request.agent, shown)
+            compiling = self._compiling(request, shown)
             async with self._running(start=needed, compiling=compiling) as up:
                 run_id = await up.host.start(
                     request, on_started=self._started(request.agent)
@@ -119,11 +119,13 @@ class LocalRuns:
                 recording = await Recording.load(run_id, up.store.reader)
                 return await self._see_out(up, recording)
 
-    def _compiling(self, what: str, shown: contextlib.ExitStack) -> Compiling:
+    def _compiling(self, request: RunRequest, shown: contextlib.ExitStack) -> Compiling:
         """Show progress until *shown* is closed; return how a compile is shown."""
         if self.options.quiet:
             return contextlib.nullcontext
-        doing = shown.enter_context(patience(f"running {what}"))
+        doing = shown.enter_context(patience(f"running {request.agent}"))
+        program = request.program
+        what = f"the {program.runtime} runtime" if program else request.agent
         return partial(doing.part, f"compiling {what}, once on this machine")
 
     def _started(self, what: str) -> Callable[[str], None]:

@@ -69,7 +69,7 @@ def lock(host: HostApi, program: Path, as_json: bool) -> None:
     from ..building.locking import metadata_in
 
     metadata_in(program)  # Before a runtime is built.
-    runtime = installed(host, "python", quiet=as_json)
+    runtime = installed(host, "python", quiet=False)
     with patience(f"locking {program}") as doing:
         made = wait(_lock(host, program, runtime.read_bytes(), doing))
     if as_json:

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..core.grants.approvals import VERDICTS, Asked, Verdict
-from ..core.log.events import ApprovalRequested, RunStarted, RunSuspended, ToolProgress
+from ..core.log.events import (
+    ApprovalRequested,
+    LogWritten,
+    RunStarted,
+    RunSuspended,
+    ToolProgress,
+)
 from ..core.log.runs import RunSummary, call_list, summarise
 from ..errors import RestoredError
 from .context import HostApi
@@ -16,6 +22,7 @@ from .output import (
     SUSPENDED,
     clipped,
     complain,
+    counted,
     note,
     plain,
     say,
@@ -86,10 +93,19 @@ class RunReport:
             show({**run.to_document(), "call_list": call_list(recording.own)})
         elif run.state == "completed" and run.output is not None:
             say(to_json(run.output))
+        elif run.state == "completed" and recording.started.program and not self.quiet:
+            self._without_output(recording)
         if run.state == "suspended":
             self.suspension(recording)
         failure(run, recording.own, self.host.named)
         return code_of(run)
+
+    def _without_output(self, recording: Recording) -> None:
+        """Tell where the lines are that a program printed, as first programs do."""
+        lines = sum(isinstance(each.event, LogWritten) for each in recording.own)
+        where = f"{self.host.command()} events list {recording.run_id}"
+        said = f"; {counted(lines, 'line')} in its log: {where}" if lines else ""
+        note(f"no output: what run() returns is the output{said}")
 
     def recorded(self, recording: Recording) -> int:
         """Print the state of a run that is not resumed, and return 0."""

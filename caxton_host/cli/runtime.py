@@ -133,7 +133,7 @@ def install(host: HostApi, runtime: str, typescript: bool, as_json: bool) -> Non
         )
     folder = folder_of(host)
     found = None if typescript else folder.find(name)
-    path = found or _build(folder, name, quiet=as_json, typescript=typescript)
+    path = found or _build(folder, name, quiet=False, typescript=typescript)
     _tell(host, path, as_json=as_json)
 
 

@@ -152,7 +152,7 @@ def program_of(
     """
     if len(source) > most:
         raise UsageError(
-            f"the program {name} has {len(source):,} bytes, of {most:,} allowed",
+            f"the program {name} has more than the {most:,} bytes allowed",
             fix="move data out of it: pass it as input, or read it with a tool",
         )
     try:

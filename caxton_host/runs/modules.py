@@ -101,7 +101,7 @@ def read_program(path: Path, language: Language) -> Program:
     except OSError as exc:
         raise UsageError(
             f"cannot read the program {shown(path)}: {exc.strerror}",
-            fix="name a file that exists",
+            fix="name a file that exists, and that you may read",
         ) from None
     program = program_of(path.name, source, language=language)
     if language != "python":

@@ -137,7 +137,8 @@ def _check_header(module: bytes) -> None:
         )
     raise ModuleRefused(
         "this is not a WebAssembly module",
-        fix="name a .wasm file; it begins with the bytes 00 61 73 6d",
+        fix="name a .wasm file, which begins with the bytes 00 61 73 6d; a program "
+        "needs the suffix .py, .js or .ts, or --language",
     )
 
 

@@ -68,6 +68,7 @@ def test_a_program_runs_with_what_was_locked(author: Shell) -> None:
 def test_what_cannot_be_locked_is_named(author: Shell) -> None:
     for name, text, error in (
         ("plain.py", "print(1)", "plain.py names no dependencies"),
+        ("plain.js", "print(1)", "plain.js is not a program in Python"),
         ("odd.py", REPORT.replace("greeting", "-r x", 1), "dependencies[0], '-r x'"),
     ):
         author.write(name, text)

@@ -237,6 +237,21 @@ def test_a_host_on_stdio_stops_though_its_client_does_not_hang_up(desk: Shell) -
         assert child.wait(SOON) == 0
 
 
+def test_a_host_on_stdio_ends_quietly_if_its_client_no_longer_reads(
+    desk: Shell,
+) -> None:
+    with desk.started("serve", "--stdio", stdin=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        child.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        child.stdin.close()
+
+        assert child.wait(SOON) == 128 + signal.SIGPIPE
+        assert b"Traceback" not in child.stderr.read()
+
+
 def test_a_user_of_the_machine_needs_no_token_if_it_is_said(desk: Shell) -> None:
     with served(desk, "--allow-unauthenticated", "--mcp-only", good="none") as host:
         assert host.said["api"] is None

@@ -106,7 +106,7 @@ def test_program_is_a_run_and_an_error_comes_back_with_its_place(
     assert 'File "code.py", line 1\n    x = (1\n' in text(wrong)
     assert worked.structured_content == {"degrees": 18}
     assert large.is_error
-    assert "262,145 bytes, of 262,144 allowed" in text(large)
+    assert "has more than the 262,144 bytes allowed" in text(large)
     run = str((worked.meta or {})["io.caxton/run-id"])
     assert sandbox("replay", run).out.startswith("identical: 1 call")
     assert sandbox("audit", "verify").code == 0

@@ -55,6 +55,18 @@ def test_program_may_come_from_stdin(runtimes: Shell) -> None:
     assert (done.code, done.out) == (0, '"<stdin>"\n')
 
 
+def test_program_that_only_prints_is_told_where_the_lines_are(runtimes: Shell) -> None:
+    done = runtimes("run", write(runtimes, "hi.py", "print('hello')\nprint('you')\n"))
+
+    assert (done.code, done.out) == (0, "")
+    told = f"2 lines in its log: caxton events list {run_id(runtimes)}\n"
+    assert done.err.endswith(told)
+    write(runtimes, "mute.py", "def run(needed):\n    return 1\n")
+    done = runtimes("run", "mute.py")
+    assert done.err.endswith("no output: what run() returns is the output\n")
+    assert runtimes("run", "hi.py", "-q").err == ""
+
+
 def test_error_shows_the_lines_of_the_program(runtimes: Shell) -> None:
     write(runtimes, "bad.py", "def half(x):\n    return x / 0\n\nhalf(1)\n")
 

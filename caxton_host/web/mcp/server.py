@@ -337,17 +337,27 @@ async def _guarded(ctx: Context, call_next: CallNext) -> HandlerResult:
 
 
 async def serve_stdio(service: Service, principal: Principal) -> None:
-    """Serve agents on stdin and stdout, to one client, until it closes stdin."""
+    """
+    Serve agents on stdin and stdout, to one client, until it closes stdin.
+
+    Raises:
+        BrokenPipeError: It no longer reads stdout.
+    """
     agents = AgentServer(service=service, principal=lambda _: principal)
     put, messages = anyio.create_memory_object_stream[SessionMessage]()
-    async with (
-        agents.running(),
-        stdio_server() as (read, write),
-        anyio.create_task_group() as tasks,
-    ):
-        agents.server.middleware.append(agents.changes.unasked)
-        options = agents.server.create_initialization_options(
-            NotificationOptions(tools_changed=True)
-        )
-        tasks.start_soon(answer_invalid, read, write.send, put)
-        await agents.server.run(messages, write, options)
+    try:
+        async with (
+            agents.running(),
+            stdio_server() as (read, write),
+            anyio.create_task_group() as tasks,
+        ):
+            agents.server.middleware.append(agents.changes.unasked)
+            options = agents.server.create_initialization_options(
+                NotificationOptions(tools_changed=True)
+            )
+            tasks.start_soon(answer_invalid, read, write.send, put)
+            await agents.server.run(messages, write, options)
+    except ExceptionGroup as exc:
+        if exc.split(BrokenPipeError)[1] is None:
+            raise BrokenPipeError from None
+        raise

@@ -65,7 +65,7 @@ def test_mark_of_the_byte_order_is_no_part_of_a_program() -> None:
         (b"", "the program a.py is empty"),
         (b" \n\t\n", "the program a.py is empty"),
         (b"x\ny = '\xe9'\n", "the program a.py is not UTF-8: byte 0xe9 in line 2"),
-        (b"x" * (LARGEST + 1), "1,048,577 bytes, of 1,048,576 allowed"),
+        (b"x" * (LARGEST + 1), "has more than the 1,048,576 bytes allowed"),
     ],
     ids=["empty", "blank", "latin-1", "large"],
 )
@@ -93,7 +93,10 @@ def test_caller_passes_code_and_an_input() -> None:
         ({"code": "1", "x": 1}, "no 'x'"),
         ({"code": ""}, "the program code.py is empty"),
         ({"code": "\ud800"}, "half a character"),
-        ({"code": "x" * (LARGEST_OF_CALLERS + 1)}, "of 262,144 allowed"),
+        (
+            {"code": "x" * (LARGEST_OF_CALLERS + 1)},
+            "more than the 262,144 bytes allowed",
+        ),
     ],
 )
 def test_call_without_a_program_is_refused(value: JSON, message: str) -> None:

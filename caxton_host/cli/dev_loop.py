@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 #: ``busy``: something is under way; ``again``: it is being stopped, and a run follows;
-#: ``replaying``, ``explaining``: that follows its end; ``leaving``: it is being stopped,
-#: and the command ends.
+#: ``replaying``, ``explaining``: that follows its end; ``leaving``: it is being
+#: stopped, and the command ends.
 Phase: TypeAlias = Literal[
     "idle", "busy", "again", "replaying", "explaining", "leaving", "over"
 ]

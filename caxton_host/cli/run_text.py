@@ -185,7 +185,8 @@ def failure(
         message, said = "", message.split("\n")
     see = f"caxton events list {run.run_id} shows what led to it"
     if kind == "limit":
-        see = f"raise limits.{message.partition(':')[0]} of the agent; {see}"
+        limit = message.partition(":")[0]
+        see = f"raise limits.{limit} of [agents.{run.agent}] in caxton.toml; {see}"
     elif kind in _OWN_FAULTS and _ROOMLESS.search("\n".join([message, *said[-1:]])):
         see = f"raise limits.memory of the agent, now {_memory(history)}; {see}"
     complain("\n  ".join([f"{kind}: {plain(message)}".rstrip(), *said]), named(see))

@@ -38,6 +38,7 @@ RUN: Mapping[str, Any] = {
     "trace_id": TEXT,
     "forked_from": (NULL, {"run": TEXT, "seq": COUNT, "hash": TEXT}),
     "waits_for": (NULL, TEXT),
+    "program": NULL,
     "erased": FLAG,
 }
 #: Of one run alone, not of several.

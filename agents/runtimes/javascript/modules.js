@@ -67,7 +67,11 @@ function inPackages(base, name) {
 /** A module that does not exist. */
 export class MissingModule extends ReferenceError {
   constructor(name, base) {
-    super(`cannot find the module "${name}"`);
+    const alone = Object.keys(files).length === 0;
+    super(
+      `cannot find the module "${name}"` +
+        (alone ? '; a program is one file, and can import "caxton" only' : ""),
+    );
     this.wanted = name;
     this.base = base;
   }

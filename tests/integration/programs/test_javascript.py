@@ -205,7 +205,8 @@ TypeError: cannot read property 'x' of null (program.js:2:10)
         (
             'import fs from "fs";',
             """\
-ReferenceError: cannot find the module "fs" (program.js:1:8)
+ReferenceError: cannot find the module "fs"; a program is one file, and can import \
+"caxton" only (program.js:1:8)
   import fs from "fs";
          ^""",
         ),

@@ -29,11 +29,14 @@ def test_changes_during_a_run_stop_it_once_and_run_once() -> None:
     )
 
 
-def test_key_that_needs_a_run_is_ignored_while_one_is_under_way() -> None:
-    assert follow("changed", "replay", "explain", "ended", "replay", "ended") == (
+@pytest.mark.parametrize("key", ["replay", "explain"])
+def test_key_that_needs_a_run_waits_for_the_end_of_it(key: Signal) -> None:
+    assert follow("changed", key, "ended", "ended") == ("idle", ["run", key])
+    assert follow("changed", key, "changed", "ended", "ended") == (
         "idle",
-        ["run", "replay"],
+        ["run", "stop", "run"],
     )
+    assert follow("changed", key, "quit", "ended") == ("over", ["run", "stop"])
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,8 @@ def test_a_host_on_stdio_ends_quietly_if_its_client_no_longer_reads(
         child.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
         child.stdin.close()
 
-        assert child.wait(SOON) == 128 + signal.SIGPIPE
+        # It may find the end of stdin first, and then has nothing to write.
+        assert child.wait(SOON) in {0, 128 + signal.SIGPIPE}
         assert b"Traceback" not in child.stderr.read()
 
 

@@ -385,4 +385,7 @@ async def test_a_hundred_starts_and_ends_leave_nothing_behind(
     await cycle(1000)
     before = held()
     await asyncio.gather(*map(cycles, range(10)))
-    assert held() == before
+    children, descriptors, threads = held()
+    assert (children, threads) == (before[0], before[2])
+    # What earlier tests left open may have been closed meanwhile.
+    assert descriptors <= before[1]

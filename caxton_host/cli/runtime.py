@@ -92,10 +92,11 @@ def list_(host: HostApi, as_json: bool) -> None:
         note("no runtime is installed; caxton run FILE.py installs one")
         return
     table(
-        ("runtime", "origin", "bytes", "sha256", "used"),
+        ("runtime", "file", "origin", "bytes", "sha256", "used"),
         [
             (
                 one.runtime,
+                one.path.stem,
                 one.origin,
                 f"{one.size:,}",
                 one.sha256[:12],

@@ -20,18 +20,21 @@ import shutil
 import sys
 import tarfile
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 from ..core.sections import INTERPRETER, section
 from ..errors import UsageError
 from .memory import remember
-from .shipped import find_shared
+from .shipped import Inputs, digest_of, find_shared
 from .tools import call, zig_cc
 
 SOURCES: tuple[str, ...] = ("agent.js",)
-_TOOLS = ("ziglang", "setuptools")
+INPUTS = Inputs(
+    shared=("runtimes/javascript", "sdk/javascript"),
+    made_by=("javascript.py", "memory.py"),
+    tools=("ziglang", "setuptools"),
+)
 #: Bytes of the stack in memory, which the engine measures. The native stack of 16 MiB
 #: must not be full before. Most of the engine uses up to 7 times as much of that one;
 #: its parsers up to 22 times, so they stop where little of this one is used.
@@ -99,13 +102,7 @@ def compile(source: Path, module: Path, scratch: Path) -> None:
 
 def kept_runtime(cache: Path) -> Path:
     """Return where the runtime that agents are made of is kept, once it is built."""
-    inputs = [version(tool).encode() for tool in _TOOLS]
-    folders = (_shared("runtimes/javascript"), _shared("sdk/javascript"))
-    ours = (file for folder in folders for file in sorted(folder.iterdir()))
-    for file in (Path(__file__), *ours):
-        inputs += [file.name.encode(), file.read_bytes()]
-    digest = hashlib.sha256(b"\0".join(inputs)).hexdigest()[:12]
-    return cache / f"javascript-{digest}.wasm"
+    return cache / f"javascript-{digest_of(INPUTS)}.wasm"
 
 
 def build_with_typescript(target: Path, scratch: Path) -> None:
@@ -114,7 +111,7 @@ def build_with_typescript(target: Path, scratch: Path) -> None:
 
 
 def _check_tools() -> None:
-    if any(find_spec(tool) is None for tool in _TOOLS):
+    if any(find_spec(tool) is None for tool in INPUTS.tools):
         raise UsageError(
             "the compiler of the JavaScript runtime is not installed",
             fix='pip install "caxton-host[programs]"',

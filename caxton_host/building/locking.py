@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from ..core.calls import JSON
 from ..core.dependencies import Lock, Metadata, metadata_of
@@ -24,6 +23,7 @@ from ..lib.codec import decode, encode, sha256
 from ..ports.sandbox import Guest, Prepared, Sandbox
 from ..runs.locked import MOST_PACKAGES, lock_of, packages_of
 from ..runs.modules import LARGEST_RUNTIME
+from .closed_door import ClosedDoor
 from .resolve import Resolver, Target
 from .wheels import Modules, modules_of
 
@@ -222,7 +222,7 @@ class Compiler:
             seed=bytes(32),
             now=0,
         )
-        ending = await self.sandbox.run(self.runtime, guest, _NoDoor())
+        ending = await self.sandbox.run(self.runtime, guest, ClosedDoor())
         if ending.kind != "returned" or ending.code or ending.output is None:
             raise UsageError(
                 "the runtime cannot compile the packages: "
@@ -230,19 +230,3 @@ class Compiler:
                 fix="choose other versions of the packages, or fewer of them",
             )
         return decode(ending.output, limit=_LIMITS.output)
-
-
-class _NoDoor:
-    """Refuses what a compiler has no need of."""
-
-    async def call(self, name: bytes, params: bytes, fuel: int) -> NoReturn:
-        """Refuse a tool call."""
-        del name, params, fuel
-        raise SandboxError("the runtime called a tool while it compiled packages")
-
-    async def call_many(self, batch: bytes, fuel: int) -> NoReturn:
-        """Refuse a batch of tool calls."""
-        await self.call(batch, b"", fuel)
-
-    def log(self, level: int, text: bytes) -> None:
-        """Drop a log line: the reason of a failure has the same text."""

@@ -17,11 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..core.limits import Limits
+from ..core.sections import leb128
 from ..errors import UsageError
 from ..lib import codec
-from ..ports.sandbox import Answer, Ending, Guest
+from ..ports.sandbox import Ending, Guest
 from ..sandbox import WasmSandbox
 from ..sandbox.binary import HEADER, Reader
+from .closed_door import ClosedDoor
 
 _ENTRY = "prepare"
 _MIB = 1024 * 1024
@@ -35,22 +37,6 @@ _LIMITS = Limits(
 _MEMORY, _EXPORTS, _DATA, _DATA_COUNT = 5, 7, 11, 12
 #: Zeros between two parts of memory that cost more than a part of its own.
 _FILLED = re.compile(rb"[^\0]+(?:\0{1,16}[^\0]+)*")
-
-
-class _Alone:
-    """The door of a build: no host function that reaches out is available then."""
-
-    async def call(self, name: bytes, params: bytes, fuel: int) -> Answer:
-        """Refuse it: no module calls a tool while it is prepared."""
-        del params, fuel
-        raise UsageError(f"{name!r} was called at the build", fix="build it again")
-
-    async def call_many(self, batch: bytes, fuel: int) -> Answer:
-        """Refuse it, as `call`."""
-        return await self.call(batch[:0], batch, fuel)
-
-    def log(self, level: int, text: bytes) -> None:
-        """Ignore it."""
 
 
 def remember(
@@ -92,7 +78,7 @@ async def _prepare(module: bytes, given: bytes, cache: Path, key: bytes) -> Endi
             seed=bytes(32),
             now=0,
         )
-        return await sandbox.run(prepared, guest, _Alone())
+        return await sandbox.run(prepared, guest, ClosedDoor())
 
 
 def _key(cache: Path) -> bytes:
@@ -110,9 +96,9 @@ def _with_memory(module: bytes, memory: bytes, exports: Collection[str]) -> byte
         b"\0\x41" + _signed(at) + b"\x0b" + _vector(part) for at, part in parts
     )
     changed = {
-        _MEMORY: b"\1\0" + _number(len(memory) // 65536),
-        _DATA: _number(len(parts)) + data,
-        _DATA_COUNT: _number(len(parts)),
+        _MEMORY: b"\1\0" + leb128(len(memory) // 65536),
+        _DATA: leb128(len(parts)) + data,
+        _DATA_COUNT: leb128(len(parts)),
     }
     made = [module[: len(HEADER)]]
     for number, content in _sections(module):
@@ -138,24 +124,16 @@ def _kept(content: bytes, names: Collection[str]) -> bytes:
         reader.u32()
         if name in names:
             kept.append(content[start : reader.position])
-    return _number(len(kept)) + b"".join(kept)
+    return leb128(len(kept)) + b"".join(kept)
 
 
 def _vector(content: bytes) -> bytes:
-    return _number(len(content)) + content
-
-
-def _number(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:  # noqa: PLR2004 -- seven bits a byte
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*encoded, value])
+    return leb128(len(content)) + content
 
 
 def _signed(value: int) -> bytes:
     """Return a number as LEB128 whose last byte must not look negative."""
-    encoded = _number(value)
+    encoded = leb128(value)
     if encoded[-1] & 0x40:  # the sign
         encoded = encoded[:-1] + bytes([encoded[-1] | 0x80, 0])
     return encoded

@@ -8,14 +8,12 @@ a tool makes another one beside it.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import MappingProxyType
 
@@ -26,7 +24,7 @@ from ..lib.codec import sha256
 from ..runs.modules import LARGEST_RUNTIME, not_installed, read_module
 from ..sandbox.gate import inspect
 from . import javascript, python
-from .shipped import find_shared
+from .shipped import Inputs, digest_of
 from .tools import Progress, listening
 
 _DIGITS = 12
@@ -41,42 +39,36 @@ class _Recipe:
     Attributes:
         build: Makes it: target, and an empty folder for scratch.
 
-        shared: What of ``agents/`` goes into it.
-
-        made_by: The files of this folder that decide its bytes.
-
-        tools: The packages whose versions do.
+        inputs: What decides its bytes.
 
         fetches: It downloads sources, so it is only built by command.
     """
 
     build: Callable[[Path, Path], None]
-    shared: tuple[str, ...]
-    made_by: tuple[str, ...]
-    tools: tuple[str, ...]
+    inputs: Inputs
     fetches: bool = False
-
-
-def _javascript(build: Callable[[Path, Path], None]) -> _Recipe:
-    return _Recipe(
-        build=build,
-        shared=("runtimes/javascript", "sdk/javascript"),
-        made_by=("javascript.py", "memory.py"),
-        tools=("ziglang", "setuptools"),
-        fetches=True,
-    )
 
 
 _RECIPES: Mapping[str, _Recipe] = MappingProxyType(
     {
         "python": _Recipe(
             build=python.build_python_runtime,
-            shared=("runtimes/python", "sdk/python", "wit"),
-            made_by=("python.py", "componentize.py", "still.c"),
-            tools=("componentize-py", "ziglang"),
+            inputs=Inputs(
+                shared=("runtimes/python", "sdk/python", "wit"),
+                made_by=("python.py", "componentize.py", "still.c"),
+                tools=("componentize-py", "ziglang"),
+            ),
         ),
-        "javascript": _javascript(javascript.build_javascript_runtime),
-        "javascript-typescript": _javascript(javascript.build_with_typescript),
+        "javascript": _Recipe(
+            build=javascript.build_javascript_runtime,
+            inputs=javascript.INPUTS,
+            fetches=True,
+        ),
+        "javascript-typescript": _Recipe(
+            build=javascript.build_with_typescript,
+            inputs=javascript.INPUTS,
+            fetches=True,
+        ),
     }
 )
 #: The recipes of each runtime; the first one that is installed is used.
@@ -233,8 +225,11 @@ class RuntimeFolder:
 
     def place(self, variant: str) -> Path | None:
         """Return where these versions put a runtime; ``None`` without the tools."""
-        digest = _digest(variant)
-        return self.folder / f"{variant}-{digest}.wasm" if digest else None
+        try:
+            digest = digest_of(_RECIPES[variant].inputs)
+        except PackageNotFoundError:
+            return None
+        return self.folder / f"{variant}-{digest}.wasm"
 
     def _keep(self, data: bytes, target: Path) -> None:
         handle, name = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
@@ -265,26 +260,3 @@ def _writing(folder: Path) -> Generator[None]:
             f"{folder} cannot be written: {exc.strerror}",
             fix="make room there, or set XDG_CACHE_HOME to another folder",
         ) from None
-
-
-@cache
-def _digest(variant: str) -> str | None:
-    """Return the digest of what a runtime is made of; ``None`` without the tools."""
-    try:
-        parts = b"\0".join(_inputs(_RECIPES[variant]))
-    except PackageNotFoundError:
-        return None
-    return hashlib.sha256(parts).hexdigest()[:_DIGITS]
-
-
-def _inputs(recipe: _Recipe) -> Iterator[bytes]:
-    """Yield what decides the bytes of a runtime."""
-    for tool in recipe.tools:
-        yield f"{tool} {version(tool)}".encode()
-    files = [Path(__file__).with_name(name) for name in recipe.made_by]
-    for part in recipe.shared:
-        files += sorted(find_shared(f"agents/{part}").rglob("*"))
-    for file in files:
-        if file.is_file() and "__pycache__" not in file.parts:
-            yield file.name.encode()
-            yield file.read_bytes()

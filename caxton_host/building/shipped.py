@@ -7,6 +7,10 @@ They are in the wheel as `caxton_host/_agents` and `_migrations`, and in a check
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 
 from ..core.tools.manifest import is_agent_name
@@ -33,6 +37,42 @@ def find_shared(path: str) -> Path:
     raise NotFoundError(
         f"this installation has no {path}", fix="install caxton-host again"
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """
+    What decides the bytes of a build.
+
+    Attributes:
+        shared: What of ``agents/`` goes into it.
+
+        made_by: The files of this package that make it.
+
+        tools: The packages whose versions count.
+    """
+
+    shared: tuple[str, ...]
+    made_by: tuple[str, ...]
+    tools: tuple[str, ...]
+
+
+@cache
+def digest_of(inputs: Inputs) -> str:
+    """
+    Return twelve hex digits that change with any of *inputs*.
+
+    Raises:
+        PackageNotFoundError: A tool is not installed.
+    """
+    parts = [f"{tool} {version(tool)}".encode() for tool in inputs.tools]
+    files = [Path(__file__).with_name(name) for name in inputs.made_by]
+    for part in inputs.shared:
+        files += sorted(find_shared(f"agents/{part}").rglob("*"))
+    for file in files:
+        if file.is_file() and "__pycache__" not in file.parts:
+            parts += file.name.encode(), file.read_bytes()
+    return sha256(b"\0".join(parts)).hexdigest()[:12]
 
 
 def languages() -> list[str]:

@@ -34,7 +34,7 @@ from .dev_files import Stamps, Target, stamps, watch
 from .dev_loop import HELP, KEYS, Action, Phase, Signal, step
 from .explain import tell as tell_explanation
 from .interrupt import began, drive, ended
-from .options import overrides, variable_option
+from .options import input_option, overrides, variable_option
 from .output import clipped, complain, exit_code, note, plain, remedy, show
 from .overrides import Overrides
 from .replay import tell as tell_replay
@@ -57,13 +57,7 @@ _WIDTH = 160
 
 @click.command("dev")
 @click.argument("target", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
-@click.option(
-    "-i",
-    "--input",
-    "input_",
-    metavar="JSON|@FILE|-",
-    help="The input: JSON, @FILE or - for stdin.",
-)
+@input_option
 @variable_option
 @overrides
 @click.option("--once", is_flag=True, help="Run once, and exit as caxton run does.")

@@ -15,7 +15,7 @@ from ..core.log.runs import summarise
 from ..core.programs import LANGUAGES, Language
 from ..errors import BadBytes, UsageError
 from .context import HostApi, StartOptions, as_json
-from .options import overrides, variable_option
+from .options import input_option, overrides, variable_option
 from .output import FAILED
 from .overrides import Overrides
 
@@ -24,13 +24,7 @@ _MAX_INPUT = 64 * 1024 * 1024
 
 @click.command("run")
 @click.argument("target", metavar="AGENT|FILE|-")
-@click.option(
-    "-i",
-    "--input",
-    "input_",
-    metavar="JSON|@FILE|-",
-    help="The input: JSON, @FILE or - for stdin.",
-)
+@input_option
 @variable_option
 @overrides
 @click.option(

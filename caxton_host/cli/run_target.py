@@ -18,7 +18,6 @@ from ..core.programs import (
 )
 from ..errors import NotFoundError, UsageError
 from ..lib.machine import local_actor
-from ..runs.command_files import command_of
 from ..runs.modules import Code, Library
 from .context import HostApi, StartOptions
 from .overrides import variables_of
@@ -52,7 +51,6 @@ def request_of(
     else:
         what = library.code(agent, given)
     context, private = variables_of(config, options.variables)
-    command, files = command_of(agent)
     return RunRequest(
         agent=agent.name,
         module=what.module,
@@ -66,8 +64,8 @@ def request_of(
         grant=grant,
         names=agent.names,
         actor=local_actor(),
-        command=command,
-        files=files,
+        command=what.command,
+        files=what.files,
     )
 
 
@@ -83,7 +81,7 @@ def agent_of(config: Config, target: str, language: Language | None) -> Agent:
         language: Of a program whose suffix does not say.
 
     Raises:
-        NotFoundError: It is none of these.
+        NotFoundError: There is no such agent or file.
 
         UsageError: *language* is another one than that of the target.
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from .calls import JSON
@@ -63,6 +64,7 @@ def entry_of(module: bytes, entry: str) -> str:
     return ENTRY if entry == _USUAL and is_command(module) else entry
 
 
+@lru_cache(maxsize=16)  # a host asks of the same modules for each run
 def is_command(module: bytes) -> bool:
     """Return whether *module* imports from WASI preview 1."""
     return imports_from(module, MODULE)

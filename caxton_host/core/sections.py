@@ -8,6 +8,7 @@ finds them in both. What they contain is untrusted.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from ..errors import BadBytes
 
@@ -47,6 +48,7 @@ def find(module: bytes, name: str, limit: int) -> bytes | None:
     return module[start:end]
 
 
+@lru_cache(maxsize=16)  # a host asks of the same modules for each run
 def is_interpreter(module: bytes) -> bool:
     r"""
     Return whether *module* says that it interprets a program.
@@ -67,7 +69,7 @@ def imports_from(module: bytes, name: str) -> bool:
     True
     """
     encoded = name.encode()
-    wanted = _leb128(len(encoded)) + encoded
+    wanted = leb128(len(encoded)) + encoded
     return module.startswith(_CORE) and any(
         kind == _IMPORTS and wanted in module[start:end]
         for kind, start, end in _sections(module)
@@ -77,8 +79,8 @@ def imports_from(module: bytes, name: str) -> bool:
 def section(name: str, content: bytes) -> bytes:
     """Return a section with *content*, to append to a module."""
     encoded = name.encode()
-    body = _leb128(len(encoded)) + encoded + content
-    return bytes([_CUSTOM]) + _leb128(len(body)) + body
+    body = leb128(len(encoded)) + encoded + content
+    return bytes([_CUSTOM]) + leb128(len(body)) + body
 
 
 def _places(module: bytes, name: str) -> Iterator[tuple[int, int]]:
@@ -102,7 +104,13 @@ def _sections(module: bytes) -> Iterator[tuple[int, int, int]]:
         at = start + size
 
 
-def _leb128(number: int) -> bytes:
+def leb128(number: int) -> bytes:
+    r"""
+    Return an unsigned number as modules encode it.
+
+    >>> leb128(300)
+    b'\xac\x02'
+    """
     encoded = bytearray()
     while number > 0x7F:  # noqa: PLR2004 -- seven bits a byte
         encoded.append(number & 0x7F | 0x80)

@@ -34,8 +34,7 @@ def command_of(agent: Agent) -> tuple[Command, dict[str, bytes]]:
     Return what the configuration gives a program, and the bytes of files by digest.
 
     Raises:
-        UsageError: A file cannot be read, or is none; or they are too many, or too
-            large.
+        UsageError: A path cannot be read, or the files are too many or too large.
     """
     command = Command(args=agent.args, env=agent.env)
     if not agent.files:
@@ -54,14 +53,14 @@ def check_command(
     Check what a program is given.
 
     Raises:
-        UsageError: The module is no WASI program, its arguments are too long, or a
+        UsageError: The module is not a WASI program, its arguments are too long, or a
             file contains a configured secret.
     """
     if command == Command():
         return
     if not is_command(module):
         raise UsageError(
-            "args, env and files are for WASI programs, and this module is none",
+            "args, env and files are for WASI programs, and this module is not one",
             fix="remove them from caxton.toml",
         )
     texts = [*command.args, *command.env, *command.env.values()]

@@ -11,6 +11,7 @@ from typing import TypeAlias, cast
 from ..config import Agent
 from ..config.model import CALLER
 from ..core.calls import JSON
+from ..core.commands import Command
 from ..core.log.events import RunStarted
 from ..core.programs import (
     CODE_SCHEMA,
@@ -28,6 +29,7 @@ from ..core.tools.schemas import bounded
 from ..errors import BadBytes, ModuleRefused, UsageError
 from ..lib.codec import load_json
 from ..lib.json_schema import check, mismatch
+from .command_files import command_of
 from .locked import read_locked
 
 
@@ -297,11 +299,17 @@ class Code:
         program: What that executes, or ``None``.
 
         input: Of the run.
+
+        command: What a WASI program is given.
+
+        files: The bytes of its files, by their digests.
     """
 
     module: bytes = field(repr=False)
     program: Program | None
     input: JSON
+    command: Command = field(default_factory=Command)
+    files: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
 
 
 @dataclass(slots=True)
@@ -338,14 +346,19 @@ class Library:
             UsageError: A file cannot be read, a runtime is not installed, or the
                 caller passes no program to an agent that takes one.
         """
-        language = agent.language
+        language, program = agent.language, None
         if language is None:
-            return Code(module=self.module(agent), program=None, input=value)
-        if isinstance(agent.program, Path):
-            program = read_program(agent.program, language)
+            module = self.module(agent)
         else:
-            program, value = called_with(value, language)
-        return Code(module=self.runtime(program), program=program, input=value)
+            if isinstance(agent.program, Path):
+                program = read_program(agent.program, language)
+            else:
+                program, value = called_with(value, language)
+            module = self.runtime(program)
+        command, files = command_of(agent)
+        return Code(
+            module=module, program=program, input=value, command=command, files=files
+        )
 
     def check(self, agent: Agent) -> None:
         """

@@ -33,7 +33,6 @@ from ..ports.serving import ServingStore
 from ..runs.admission import RunQueue, Ticket
 from ..runs.approvals import Word, say
 from ..runs.cancellation import cancel_idle
-from ..runs.command_files import command_of
 from ..runs.host import Host
 from ..runs.modules import AgentDescription, Library
 from ..runs.recording import Recording
@@ -259,7 +258,6 @@ class Service:
                 fix="pass what its input_schema asks for",
             )
         code = self.library.code(agent, wanted.input)
-        command, files = command_of(agent)
         return RunRequest(
             agent=agent.name,
             module=code.module,
@@ -275,8 +273,8 @@ class Service:
             actor=who.actor,
             trigger=wanted.trigger,
             trace=wanted.trace,
-            command=command,
-            files=files,
+            command=code.command,
+            files=code.files,
         )
 
     async def row(self, who: Principal, run_id: str) -> RunRow:

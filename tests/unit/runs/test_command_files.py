@@ -141,7 +141,7 @@ def test_the_number_of_files_is_bounded(
 
 def test_a_module_that_is_no_program_takes_no_command() -> None:
     check_command(b"\0asm\1\0\0\0", Command(), {}, Redactor())
-    with pytest.raises(UsageError, match="this module is none"):
+    with pytest.raises(UsageError, match="this module is not one"):
         check_command(b"\0asm\1\0\0\0", Command(args=("x",)), {}, Redactor())
 
 

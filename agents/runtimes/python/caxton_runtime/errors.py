@@ -35,7 +35,7 @@ def explain(error: BaseException) -> str:
         try:
             text = _cut("".join(told(error)).rstrip())
             break
-        except BaseException:  # noqa: BLE001, S112
+        except BaseException:  # noqa: BLE001, S112 -- whatever the program broke
             continue
     else:
         return _LOST

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -106,7 +107,8 @@ async def test_host_that_was_stopped_past_its_lease_sends_nothing_more(
             old.send_signal(signal.SIGCONT)
 
             # It ends by itself, its worker stopped: the agent had calls to make.
-            out, _ = old.communicate(timeout=SOON)
+            # Waited for in a thread: this host renews its own lease meanwhile.
+            out, _ = await asyncio.to_thread(old.communicate, timeout=SOON)
             assert out.startswith("lost: ")
             assert old.returncode == 0
             assert effects(tmp_path) == sent  # law 7

@@ -20,9 +20,11 @@ from . import (
     page,
     profile,
     programs,
+    provenance,
     resume,
     scale,
     served,
+    sessions,
     slow,
     start,
 )
@@ -34,6 +36,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "many_http": partial(many.section, transport="http"),
     "transports": many.transports_section,
     "serve": served.section,
+    "sessions": sessions.section,
     "start": start.section,
     "slow": slow.section,
     "runs": scale.runs_section,
@@ -46,6 +49,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "evidence": evidence.section,
     "what_if": judging.section,
     "decisions": decisions.section,
+    "provenance": provenance.section,
     "profile": profile.section,
 }
 
@@ -76,6 +80,7 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := {*options.only} - {*SECTIONS}:
         parser.error(f"unknown benchmark: {', '.join(sorted(unknown))}")
+    options.folder.mkdir(parents=True, exist_ok=True)
     kind = machine.refuse_memory(options.folder)
     where = f"{machine.describe()}, {kind}"
     print(f"machine   {where}")

@@ -178,7 +178,7 @@ def _deciding(
     return decided
 
 
-def _times(calls: Iterator[Callable[[], object]]) -> list[int]:
+def times(calls: Iterator[Callable[[], object]]) -> list[int]:
     """Return the duration of each call in nanoseconds, sorted."""
     clock = time.thread_time_ns
     found: list[int] = []
@@ -191,8 +191,8 @@ def _times(calls: Iterator[Callable[[], object]]) -> list[int]:
 
 def _median(call: Callable[[], bool]) -> float:
     assert call(), "the call was not allowed"  # noqa: S101 -- or nothing is measured
-    times = _times(call for _ in range(_DECISIONS))
-    return times[len(times) // 2] / 1000
+    found = times(call for _ in range(_DECISIONS))
+    return found[len(found) // 2] / 1000
 
 
 def _worst(kind: str) -> float:
@@ -205,8 +205,8 @@ def _worst(kind: str) -> float:
             params = {"a": _value(kind, parts, number)}
             yield partial(conditions.failure, params, fits)
 
-    times = _times(calls())
-    return times[len(times) * 999 // 1000] / 1e6
+    found = times(calls())
+    return found[len(found) * 999 // 1000] / 1e6
 
 
 def _value(kind: str, parts: tuple[str, ...], number: int) -> JSON:

@@ -4,8 +4,9 @@ Peer programs of the benchmark of served agents, each in a process of its own.
     python -m benchmarks.peers plain     an SDK server; its handler calls the tool
     python -m benchmarks.peers fastmcp   FastMCP's proxy in front of the same tool
     python -m benchmarks.peers sink      accepts spans and drops them
+    python -m benchmarks.peers proxy     FastMCP's proxy, over stdio
 
-The first line on standard error is the address.
+The first line on standard error is the address; the last one has none.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, TypeAlias
 import mcp_types as types
 import uvicorn
 from fastmcp.server import create_proxy
+from fastmcp.server.providers.proxy import FastMCPProxy
 from mcp import Client, StdioServerParameters
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
@@ -59,10 +61,14 @@ async def _plain() -> AsyncGenerator[tuple[_App, str]]:
             yield app, "/mcp"
 
 
+def _proxy() -> FastMCPProxy:
+    config = {"command": sys.executable, "args": [*_TOOL]}
+    return create_proxy({"mcpServers": {"demo": config}})
+
+
 @asynccontextmanager
 async def _fastmcp() -> AsyncGenerator[tuple[_App, str]]:
-    config = {"command": sys.executable, "args": [*_TOOL]}
-    app = create_proxy({"mcpServers": {"demo": config}}).http_app()
+    app = _proxy().http_app()
     async with app.router.lifespan_context(app):
         yield app, "/mcp"
 
@@ -80,6 +86,9 @@ _PEERS = {"plain": _plain, "fastmcp": _fastmcp, "sink": _sink}
 
 
 async def _serve(name: str) -> None:
+    if name == "proxy":
+        await _proxy().run_stdio_async(show_banner=False)
+        return
     with socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()

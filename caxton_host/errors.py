@@ -220,6 +220,10 @@ class Suspend(CaxtonError):  # noqa: N818 -- a request, not a fault
         self.call = call
 
 
+class ChildSuspended(Suspend):
+    """The run is suspended until the run goes on that answers a call of it."""
+
+
 class StoreError(CaxtonError):
     """An event could not be stored."""
 

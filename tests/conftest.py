@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -18,7 +19,8 @@ from .shared import in_memory, once
 
 #: Files whose tests take longest, 5 to 30 s each. pytest-xdist gives each of two
 #: processes one half of the tests: these come first in them, so that both processes end
-#: together. A file is in the half of those that build or compile the same agents.
+#: together. A file is in the half of those that build or compile the same agents; one
+#: half begins with the runtime of Python, and the other with the one of JavaScript.
 _LONGEST = (
     (
         "tests/e2e/test_python_agents.py",
@@ -29,10 +31,9 @@ _LONGEST = (
         "tests/e2e/test_pytest_plugin.py",
     ),
     (
-        "tests/integration/agents/test_languages.py",
-        "tests/integration/agents/test_agents.py",
-        "tests/integration/agents/test_python.py",
         "tests/integration/javascript/test_build.py",
+        "tests/integration/agents/test_languages.py",
+        "tests/integration/agents/test_python.py",
         "tests/e2e/test_kill_loop.py",
         "tests/conformance/test_client.py",
         "tests/conformance/test_server.py",
@@ -47,6 +48,12 @@ def pytest_configure() -> None:
     if folder := in_memory():
         # A log is on disk after each event, which is most of the time of a short run.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(folder))
+
+
+def pytest_collection_finish() -> None:
+    # What is there now lives to the end: no collection of garbage looks at it again.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -107,15 +114,17 @@ def zig_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def python_runtime(tmp_path_factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
-    """Return the runtime for programs in Python."""
-    return build_python(tmp_path_factory, zig_cache)
-
-
-@pytest.fixture(scope="session")
 def compiled_runtimes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of compiled runtimes."""
     return once(tmp_path_factory, "compiled-runtimes", lambda _: None)
+
+
+@pytest.fixture(scope="session")
+def python_runtime(
+    tmp_path_factory: pytest.TempPathFactory, zig_cache: Path, compiled_runtimes: Path
+) -> Path:
+    """Return the runtime for programs in Python."""
+    return build_python(tmp_path_factory, zig_cache, compiled_runtimes)
 
 
 @pytest.fixture(scope="session")
@@ -132,10 +141,10 @@ def python_programs(
 
 @pytest.fixture(scope="session")
 def javascript_runtime(
-    tmp_path_factory: pytest.TempPathFactory, zig_cache: Path
+    tmp_path_factory: pytest.TempPathFactory, zig_cache: Path, compiled_runtimes: Path
 ) -> Path:
     """Return the runtime for programs in JavaScript and TypeScript."""
-    return build_javascript(tmp_path_factory, zig_cache)
+    return build_javascript(tmp_path_factory, zig_cache, compiled_runtimes)
 
 
 @pytest.fixture(scope="session")

@@ -187,20 +187,31 @@ def running(
             runner.run(sandbox.__aexit__(None, None, None))
 
 
-def build_python(factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
-    """Return the runtime for Python, which is built once for a test run."""
+def compile_module(module: Path, compiled: Path) -> None:
+    """Compile a module into the folder *compiled*, where a sandbox looks for it."""
+    with running(module.read_bytes(), compiled, "none", "none"):
+        pass
+
+
+def build_python(
+    factory: pytest.TempPathFactory, zig_cache: Path, compiled: Path
+) -> Path:
+    """Return the runtime for Python, built and compiled once for a test run."""
 
     def build(folder: Path) -> None:
         scratch = folder / "scratch"
         scratch.mkdir()
         (scratch / "cache").symlink_to(zig_cache)
         build_python_runtime(folder / "python.wasm", scratch)
+        compile_module(folder / "python.wasm", compiled)
 
     return once(factory, "python-runtime", build) / "python.wasm"
 
 
-def build_javascript(factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
-    """Return the runtime for JavaScript, which is built once for a test run."""
+def build_javascript(
+    factory: pytest.TempPathFactory, zig_cache: Path, compiled: Path
+) -> Path:
+    """Return the runtime for JavaScript, built and compiled once for a test run."""
 
     def build(folder: Path) -> None:
         scratch = folder / "scratch"
@@ -209,5 +220,6 @@ def build_javascript(factory: pytest.TempPathFactory, zig_cache: Path) -> Path:
         build_javascript_runtime(folder / "javascript.wasm", scratch, typescript=True)
         # Builds of agents take this one.
         shutil.copyfile(folder / "javascript.wasm", kept_runtime(zig_cache))
+        compile_module(folder / "javascript.wasm", compiled)
 
     return once(factory, "javascript-runtime", build) / "javascript.wasm"

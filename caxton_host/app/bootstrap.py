@@ -12,7 +12,14 @@ import contextlib
 import logging
 import os
 import secrets
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -20,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import __version__
+from ..building.runtimes import RuntimeFolder
 from ..config import Config, Paths
 from ..core.calls import JSON
 from ..core.limits import Places
@@ -33,16 +41,20 @@ from ..lib.machine import SystemClock, local_actor
 from ..lib.signing import Keyring, Signer, secret
 from ..ports.sandbox import Sandbox
 from ..runs.admission import Admission
+from ..runs.agent_calls import CallingAgents
 from ..runs.cancellation import OfHost, watching
 from ..runs.executor import unwatched
+from ..runs.freezing import FreezeWatch
 from ..runs.host import Host
 from ..runs.host_stream import HostLog
+from ..runs.modules import Library
 from ..runs.tool_pinning import Accepting
 from ..telemetry import Observer, observe
-from .reload import Generations, Reloader
+from .reload import Generations, Granting, Reloader, granted
 from .tool_setup import LateServerProtocols, Tooling, server_names
 
 if TYPE_CHECKING:
+    from ..mcp.health import ServerStatus
     from ..store.incarnation import Marks
     from ..store.sql import SqlStore
     from ..store.writer import OnCommit
@@ -75,6 +87,8 @@ class Running:
         telemetry: Watches runs and calls.
 
         redact: Removes configured secrets from what is recorded.
+
+        status: Returns the state of each MCP server. May be called in other threads.
     """
 
     host: Host
@@ -83,6 +97,7 @@ class Running:
     sandbox: Sandbox
     telemetry: Observer
     redact: Redactor
+    status: Callable[[], Sequence[ServerStatus]]
 
 
 @contextlib.asynccontextmanager
@@ -97,6 +112,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
     served: bool = False,
     kinds: Mapping[str, OfHost] = _NOTHING,
     compiling: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    granting: Granting = granted,
 ) -> AsyncGenerator[Running]:
     """
     Start a host, and stop it in the end.
@@ -120,6 +136,8 @@ async def running(  # noqa: PLR0913 -- what a host is made of
         kinds: What carries out further requests to the host, by kind.
 
         compiling: See `WasmSandbox`.
+
+        granting: Returns what a configuration grants an agent.
     """
     redact = Redactor(config.secrets)
     async with contextlib.AsyncExitStack() as stack:
@@ -149,7 +167,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
             )
             counts.look_at(tooling.status)
             tools = await servers.enter_async_context(
-                Generations(tooling.open, server_names)
+                Generations(tooling.open, server_names, granting)
             )
             # No server waits for a store that could not be opened.
             servers.callback(protocols.settle, None)
@@ -175,14 +193,20 @@ async def running(  # noqa: PLR0913 -- what a host is made of
             stack.push_async_callback(log.aclose)
             log.queue(*announced(config, paths), *waiting)
             queue = log.queue
-            host = Host(
+            accepting = Accepting(
+                source=tools,
+                definitions=store.definitions,
+                actor=local_actor(),
+                on_event=log.queue,
+            )
+            calling = CallingAgents(
+                source=accepting,
+                config=lambda: tools.config,
+                library=library_of(paths),
+            )
+            host = calling.host = Host(
                 store=store,
-                tools=Accepting(
-                    source=tools,
-                    definitions=store.definitions,
-                    actor=local_actor(),
-                    on_event=log.queue,
-                ),
+                tools=calling,
                 sandbox=sandbox,
                 clock=clock,
                 entropy=secrets.token_bytes,
@@ -192,7 +216,10 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                 redact=redact,
                 admission=Admission(config.places.runs),
                 watch=watch,
+                freezes=FreezeWatch(store.reader),
+                present=tools.grant,
             )
+            await servers.enter_async_context(host.freezes.watching())
             doing = {**kinds, "restart": tooling.restart}
             if load is not None:
                 reloader = Reloader(load=load, tools=tools, on_event=log.queue)
@@ -206,7 +233,13 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                     sandbox=sandbox,
                     telemetry=telemetry,
                     redact=redact,
+                    status=tooling.status,
                 )
+
+
+def library_of(paths: Paths) -> Library:
+    """Return the modules of agents, with the runtimes that are installed."""
+    return Library(runtimes=RuntimeFolder(paths.cache / "runtimes").installed)
 
 
 @contextlib.asynccontextmanager

@@ -35,6 +35,7 @@ from ..runs.run_request import grants_digest
 
 _log = logging.getLogger(__name__)
 
+Granting: TypeAlias = Callable[[Config, str], Grant]
 Opening: TypeAlias = Callable[[Config], AbstractAsyncContextManager[ToolSource]]
 
 
@@ -45,6 +46,13 @@ class _Generation:
     tools: ToolSource
     stack: AsyncExitStack
     runs: int = 0
+    grants: dict[str, Grant] = field(default_factory=dict[str, Grant])
+
+
+def granted(config: Config, agent: str) -> Grant:
+    """Return what a configuration grants an agent; one that it lacks has nothing."""
+    known = config.agents.get(agent)
+    return known.grant if known else Grant()
 
 
 @dataclass(slots=True, eq=False)
@@ -58,10 +66,13 @@ class Generations:
         opening: Opens the tools of a configuration.
 
         naming: Returns which servers its grants may name.
+
+        granting: Returns what a configuration grants an agent.
     """
 
     opening: Opening
     naming: Callable[[Config], Iterable[str]]
+    granting: Granting = granted
     _current: _Generation | None = field(default=None, init=False)
     _names: dict[str, None] = field(default_factory=dict[str, None], init=False)
     _retired: set[_Generation] = field(default_factory=set[_Generation], init=False)
@@ -79,6 +90,15 @@ class Generations:
     def config(self) -> Config:
         """The configuration of the newest generation."""
         return self._newest.config
+
+    def grant(self, agent: str) -> Grant | None:
+        """Return the grant of an agent since the last reload, if there was one."""
+        newest = self._newest
+        if newest.number == 1:
+            return None
+        if agent not in newest.grants:
+            newest.grants[agent] = self.granting(newest.config, agent)
+        return newest.grants[agent]
 
     @property
     def number(self) -> int:
@@ -259,10 +279,7 @@ def _grants_changed(
     before: Config, now: Config, actor: dict[str, JSON]
 ) -> Iterable[GrantChanged]:
     for agent in sorted(before.agents.keys() | now.agents.keys()):
-        former, new = (
-            grants_digest(one.agents[agent].grant if agent in one.agents else Grant())
-            for one in (before, now)
-        )
+        former, new = (grants_digest(granted(one, agent)) for one in (before, now))
         if former != new:
             yield GrantChanged(
                 agent=agent, actor=actor, grants_sha256=new, former_sha256=former

@@ -12,12 +12,12 @@ import contextlib
 import logging
 import os
 import resource
+import select
 import socket
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..building.runtimes import RuntimeFolder
 from ..config import Config, Paths, Serve
 from ..core.calls import JSON
 from ..core.grants.principals import Principal
@@ -25,18 +25,20 @@ from ..core.log.requests import Request
 from ..errors import UsageError
 from ..lib.machine import SystemClock, local_actor
 from ..runs.admission import RunQueue
+from ..runs.agent_calls import CallingAgents
 from ..runs.cancellation import GO_ON
-from ..runs.modules import AgentDescription, Library
+from ..runs.modules import AgentDescription
 from ..service.resumer import Resumer
 from ..service.run_service import Service
 from ..service.run_tasks import RunTasks, Watchers
-from .bootstrap import Running, running
+from .bootstrap import Running, library_of, running
 
 if TYPE_CHECKING:
     from ..store.sql import SqlStore
     from ..web.edge.listen import Certificate
 
 
+_STDOUT = 1
 #: File descriptors that a host may need: connections, servers, workers, the database.
 _FILES = 16_384
 
@@ -138,10 +140,11 @@ async def serving(
                 under_way=up.host.under_way,
             ),
             watchers=watchers,
-            library=Library(runtimes=RuntimeFolder(paths.cache / "runtimes").installed),
+            library=library_of(paths),
         )
         resumers.append(Resumer(service=service))
         service.decided = service.background.suspended = resumers[0].look
+        up.host.freezes.thawed = resumers[0].look_again
         it = Serving(up=up, service=service, resumer=resumers[0])
         try:
             yield it
@@ -195,10 +198,11 @@ async def serve_http(
         UsageError: It cannot listen there, or no client could authenticate.
     """
     from ..lib.http import Client  # noqa: PLC0415 -- only here
+    from ..service.sessions import Sessions  # noqa: PLC0415 -- only here
     from ..web.app import application  # noqa: PLC0415 -- only here
     from ..web.edge.authentication import identity_of  # noqa: PLC0415 -- only here
     from ..web.edge.listen import bind, listening, stopping  # noqa: PLC0415 -- only here
-    from ..web.mcp.http_router import agents_app  # noqa: PLC0415 -- only here
+    from ..web.mcp.http_router import agents_app, sessions_app  # noqa: PLC0415
 
     limits, certificate = config.serve, web.certificate
     if certificate is not None:
@@ -211,18 +215,30 @@ async def serve_http(
         stack.push_async_callback(client.aclose)
         identity = identity_of(limits, it.up.store.tokens, it.up.host.clock, client)
         await _check_clients(limits, it.up.store)
-        agents = None
+        agents = sessions = None
         if limits.mcp:
+            of = Sessions.of(it.up.host, it.up.store, it.service.config)
+            # Entered first: their streams are suspended once nobody calls any more.
+            await stack.enter_async_context(of.running())
             agents = agents_app(it.service, body=limits.body)
+            sessions = sessions_app(
+                of, lambda: it.service.line.closed, body=limits.body
+            )
             await stack.enter_async_context(agents.running())
+            await stack.enter_async_context(sessions.running())
         app = application(
             it.service,
             identity,
             limits,
             mcp=agents,
+            sessions=sessions,
             scrape=it.up.telemetry.scrape,
             ready=it.ready,
-            tools=it.up.tools,
+            tools=CallingAgents(
+                source=it.up.tools,
+                config=it.service.config,
+                library=it.service.library,
+            ),
             environ=environ,
         )
         await stack.enter_async_context(listening(app, listener, certificate))
@@ -243,27 +259,86 @@ async def serve_stdio(
     load: Callable[[], Config] | None = None,
 ) -> int:
     """
-    Serve agents over standard input and output until the input ends.
+    Serve agents over standard input and output until the client closes one of them.
 
     The user who started this process is the principal. See `serve_http`.
     """
-    from ..web.edge.listen import stopping  # noqa: PLC0415 -- only here
     from ..web.mcp.server import serve_stdio as exchange  # noqa: PLC0415 -- only here
 
     async with serving(config, paths, environ, load=load) as it:
         it.begin()
-        talking = asyncio.create_task(exchange(it.service, _local()))
-        with stopping(lambda: None) as asked:
-            stopped = asyncio.create_task(asked.wait())
-            await asyncio.wait([talking, stopped], return_when=asyncio.FIRST_COMPLETED)
-            stopped.cancel()
-            left = await it.drain(config.serve.drain)
+        talking = await _until_asked(exchange(it.service, _local()))
+        left = await it.drain(config.serve.drain)
+    await _ended(talking)
+    return left
+
+
+async def connect_session(
+    session: str,
+    config: Config,
+    paths: Paths,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    load: Callable[[], Config] | None = None,
+) -> None:
+    """
+    Serve a session over standard input and output until the client closes one of them.
+
+    The user who started this process is the principal. See `serve_http`.
+
+    Raises:
+        NotFoundError: There is no such session.
+    """
+    from ..service.sessions import Sessions  # noqa: PLC0415 -- only here
+    from ..web.mcp.sessions import serve_stdio as exchange  # noqa: PLC0415 -- only here
+
+    async with running(config, paths, environ, load=load) as up:
+        sessions = Sessions.of(up.host, up.store, lambda: up.tools.config)
+        sessions.agent(session)
+        async with sessions.running():
+            talking = await _until_asked(exchange(sessions, _local(), session))
+    await _ended(talking)
+
+
+async def _until_asked(exchange: Coroutine[None, None, None]) -> asyncio.Task[None]:
+    """Talk to the client of a pipe until it closes it, or a signal arrives."""
+    from ..web.edge.listen import stopping  # noqa: PLC0415 -- only here
+
+    with stopping(lambda: None) as asked, _unread(asked.set):
+        talking = asyncio.create_task(exchange)
+        stopped = asyncio.create_task(asked.wait())
+        await asyncio.wait([talking, stopped], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+    return talking
+
+
+async def _ended(talking: asyncio.Task[None]) -> None:
+    """Return once the talk is over; end this process if a signal has ended it."""
     if not talking.done():
         # A thread reads stdin, and would keep this process alive until that ends.
         logging.shutdown()
         os._exit(0)
     await talking
-    return left
+
+
+@contextlib.contextmanager
+def _unread(gone: Callable[[], None]) -> Generator[None]:
+    """Call *gone* when nobody reads stdout any more; a write may come much later."""
+    loop = asyncio.get_running_loop()
+
+    def lost() -> None:
+        loop.remove_reader(watched.fileno())
+        gone()
+
+    with select.epoll() as watched:
+        # A file always has a reader, and cannot be watched.
+        with contextlib.suppress(OSError):
+            watched.register(_STDOUT, 0)  # Errors are reported unasked.
+        loop.add_reader(watched.fileno(), lost)
+        try:
+            yield
+        finally:
+            loop.remove_reader(watched.fileno())
 
 
 def _local() -> Principal:

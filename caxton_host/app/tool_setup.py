@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..config import Config
 from ..core.log.events import Event, ToolsChanged
 from ..core.log.requests import NOT_HERE, Request
+from ..core.names import AGENTS
 from ..core.text.redact import Redactor
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..gateway.tool_layers import ToolRouter
@@ -53,8 +54,9 @@ class Routed(ToolRouter):
 
 
 def server_names(config: Config) -> tuple[str, ...]:
-    """Return the server names for grants: MCP servers, and the group of webhooks."""
-    return (*config.servers, *((WEBHOOK,) if config.webhooks else ()))
+    """Return the server names for grants: MCP servers, webhooks, and the agents."""
+    webhooks = (WEBHOOK,) if config.webhooks else ()
+    return (*config.servers, *webhooks, *((AGENTS,) if config.executed else ()))
 
 
 class LateServerProtocols:

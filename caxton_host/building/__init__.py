@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .build import Built, build_agent
+from .build import Built, build_agent, source_of
 from .shipped import find_shared, languages, new_agent
 
-__all__ = ["Built", "build_agent", "find_shared", "languages", "new_agent"]
+__all__ = ["Built", "build_agent", "find_shared", "languages", "new_agent", "source_of"]

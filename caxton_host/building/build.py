@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 from ..core.names import nearest
 from ..core.tools.manifest import KEYS, LIMIT, is_agent_name, section
 from ..errors import BadBytes, ConfigError, UsageError
+from ..lib.files import replace_file
 from ..runs.modules import parse_manifest
 from . import c, javascript, python, rust
 from .tools import Progress, listening
@@ -110,7 +111,7 @@ def build_agent(
         UsageError: There is no source or no compiler, or the source does not compile,
             or ``agent.toml`` is not a manifest.
     """
-    lang, source = _source(folder, lang)
+    lang, source = source_of(folder, lang)
     described = described_by(folder.resolve())
     target = (into or folder) / f"{folder.resolve().name}.wasm"
     with tempfile.TemporaryDirectory(prefix="caxton-build-") as made:
@@ -124,7 +125,7 @@ def build_agent(
             _LANGUAGES[lang].compile(source, module, scratch)
         data = module.read_bytes() + section(described)
     try:
-        target.write_bytes(data)
+        replace_file(target, data)
     except OSError as exc:
         raise UsageError(
             f"{target} cannot be written: {exc.strerror}",
@@ -134,8 +135,13 @@ def build_agent(
     return Built(path=target, lang=lang, size=len(data), sha256=digest)
 
 
-def _source(folder: Path, wanted: str | None) -> tuple[str, Path]:
-    """Return the language of an agent, and its source file."""
+def source_of(folder: Path, wanted: str | None = None) -> tuple[str, Path]:
+    """
+    Return the language of an agent, and its source file.
+
+    Raises:
+        UsageError: There is no source, or there are several.
+    """
     if wanted is not None and wanted not in _LANGUAGES:
         raise UsageError(
             f"agents cannot be built from the language {wanted!r}",

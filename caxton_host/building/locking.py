@@ -20,9 +20,10 @@ from ..core.dependencies import Lock, Metadata, metadata_of
 from ..core.limits import Limits
 from ..errors import SandboxError, UsageError
 from ..lib.codec import decode, encode, sha256
+from ..lib.files import replace_file
 from ..ports.sandbox import Guest, Prepared, Sandbox
 from ..runs.locked import MOST_PACKAGES, lock_of, packages_of
-from ..runs.modules import LARGEST_RUNTIME
+from ..runs.modules import LARGEST_RUNTIME, opened
 from .closed_door import ClosedDoor
 from .resolve import Resolver, Target
 from .wheels import Modules, modules_of
@@ -129,7 +130,8 @@ def metadata_in(program: Path) -> Metadata:
             fix="name a file that ends with .py",
         )
     try:
-        source = program.read_text("utf-8")
+        with opened(program) as file:
+            source = file.read().decode()
     except (OSError, UnicodeError) as exc:
         why = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise UsageError(
@@ -162,10 +164,8 @@ async def _compiled(compiler: Compiler, modules: Modules) -> tuple[bytes, list[s
 
 
 def _write(path: Path, data: bytes) -> None:
-    made = path.with_name(f".{path.name}.new")
     try:
-        made.write_bytes(data)
-        made.replace(path)
+        replace_file(path, data)
     except OSError as exc:
         raise UsageError(
             f"{path} cannot be written: {exc.strerror}",

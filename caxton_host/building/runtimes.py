@@ -8,10 +8,9 @@ a tool makes another one beside it.
 from __future__ import annotations
 
 import fcntl
-import os
 import tempfile
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -21,6 +20,7 @@ from ..core.programs import RUNTIMES, Runtime
 from ..core.sections import is_interpreter
 from ..errors import UsageError
 from ..lib.codec import sha256
+from ..lib.files import replace_file
 from ..runs.modules import LARGEST_RUNTIME, not_installed, read_module
 from ..sandbox.gate import inspect
 from . import javascript, python
@@ -150,12 +150,13 @@ class RuntimeFolder:
         progress: Progress | None = None,
         *,
         typescript: bool = False,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> Path:
         """
         Return a runtime, which is built unless it is there.
 
-        Another process that builds the same one is waited for. The one of JavaScript
-        erases types with *typescript*.
+        Another process that builds the same one is waited for, within *waiting*. The
+        one of JavaScript erases types with *typescript*.
 
         Raises:
             UsageError: A tool is missing; the fix names the command that installs it.
@@ -167,7 +168,7 @@ class RuntimeFolder:
                 f"the tools that build the {runtime} runtime are not installed",
                 fix='pip install "caxton-host[programs]"',
             )
-        with _writing(self.folder), self._locked(target.stem):
+        with _writing(self.folder), self._locked(target.stem, waiting):
             if not target.is_file():
                 with (
                     tempfile.TemporaryDirectory(prefix="caxton-runtime-") as made,
@@ -176,7 +177,7 @@ class RuntimeFolder:
                     module, scratch = Path(made, "out.wasm"), Path(made, "scratch")
                     scratch.mkdir()
                     _RECIPES[variant].build(module, scratch)
-                    self._keep(module.read_bytes(), target)
+                    replace_file(target, module.read_bytes())
         return target
 
     def list(self) -> list[Installed]:
@@ -220,7 +221,7 @@ class RuntimeFolder:
         name = f"{runtime}-{_IMPORTED}-{sha256(data)[:_DIGITS]}.wasm"
         target = self.folder / name
         with _writing(self.folder):
-            self._keep(data, target)
+            replace_file(target, data)
         return target
 
     def place(self, variant: str) -> Path | None:
@@ -231,21 +232,17 @@ class RuntimeFolder:
             return None
         return self.folder / f"{variant}-{digest}.wasm"
 
-    def _keep(self, data: bytes, target: Path) -> None:
-        handle, name = tempfile.mkstemp(dir=self.folder, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            Path(name).replace(target)
-        except OSError:
-            Path(name).unlink(missing_ok=True)
-            raise
-
     @contextmanager
-    def _locked(self, name: str) -> Generator[None]:
+    def _locked(
+        self, name: str, waiting: Callable[[], AbstractContextManager[None]]
+    ) -> Generator[None]:
         # Closing the file ends the lock.
         with (self.folder / f"{name}.lock").open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with waiting():
+                    fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
 

@@ -34,7 +34,7 @@ COMMANDS = {
     "init": "Write a starter configuration here.",
     "run": "Run an agent, a program or a module to its end.",
     "serve": "Serve agents as MCP tools, with a control API.",
-    "mcp": "Register caxton as an MCP server of other programs.",
+    "mcp": "Put MCP clients behind this host.",
     "runs": "List, show and explain runs.",
     "events": "List, follow and export the events of a run.",
     "replay": "Execute a recorded run again without side effects.",
@@ -46,6 +46,8 @@ COMMANDS = {
     "runtime": "Install, export and import what executes programs.",
     "grant": "Check, explain and propose what agents may do.",
     "approval": "List, approve and deny calls that wait for approval.",
+    "freeze": "Stop the calls of an agent, a token or a server.",
+    "thaw": "Let what is frozen make calls again.",
     "config": "Check, show, import and reload the configuration.",
     "db": "Migrate, copy and archive the event store.",
     "doctor": "Check this machine's prerequisites.",
@@ -53,7 +55,9 @@ COMMANDS = {
 }
 
 #: Commands that share a module, where each has its own name.
-_MODULES = {"doctor": "setup", "init": "setup", "mcp": "setup"}
+_MODULES = {"doctor": "setup", "init": "setup"} | dict.fromkeys(
+    ("freeze", "thaw"), "freezes"
+)
 
 #: Signals that mean the same as Ctrl-C.
 _ENDING = (signal.SIGTERM, signal.SIGHUP)

@@ -22,6 +22,7 @@ from .context import HostApi, as_json, wait
 from .dev import command as dev
 from .output import (
     USAGE,
+    awaiting,
     complain,
     counted,
     note,
@@ -174,7 +175,7 @@ def build(
 def _fill_cache(host: HostApi, path: Path) -> None:
     """Compile a module, so that its first run need not."""
     module = path.read_bytes()
-    with patience("") as doing, doing.part(f"compiling {path} for this machine"):
+    with awaiting(f"compiling {path} for this machine"):
         try:
             refused = wait(_compile(host, module, "run"))
         except CaxtonError as exc:  # A machine that builds need not run.

@@ -59,7 +59,8 @@ def list_(host: HostApi, agent: str | None, as_json: bool) -> None:
     """
     List the calls that wait for approval, oldest first.
 
-    A call past its deadline is "expired": its run continues with a denial when it is
+    The column "approved" counts the people who approved, of those that are needed. A
+    call past its deadline is "expired": its run continues with a denial when it is
     resumed.
 
     \b
@@ -72,7 +73,7 @@ def list_(host: HostApi, agent: str | None, as_json: bool) -> None:
         show([one.to_document() for one in found])
         return
     table(
-        ("run", "event", "agent", "tool", "params", "by", "until (UTC)"),
+        ("run", "event", "agent", "tool", "params", "by", "approved", "until (UTC)"),
         (
             (
                 one.run_id,
@@ -81,6 +82,7 @@ def list_(host: HostApi, agent: str | None, as_json: bool) -> None:
                 f"{one.call.server}/{one.call.tool}",
                 _short(one.call),
                 ", ".join(map(str, one.call.by)),
+                f"{len(one.asked.counted)} of {one.call.count}",
                 _until(one),
             )
             for one in found

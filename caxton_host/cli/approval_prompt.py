@@ -43,6 +43,13 @@ def waiting(up: Running, recording: Recording) -> list[Asked]:
     return open_questions(recording, up.host.clock.now())
 
 
+def answerable(up: Running, recording: Recording) -> list[Asked]:
+    """Return those of them that the user at this terminal may approve."""
+    from ..runs.approvals import counts
+
+    return [one for one in waiting(up, recording) if counts(one, local_actor())]
+
+
 async def ask(up: Running, recording: Recording) -> Recording:
     """
     Ask about each call that a run waits for, as long as there is an answer.
@@ -54,7 +61,7 @@ async def ask(up: Running, recording: Recording) -> Recording:
     from ..runs.recording import Recording
 
     run_id = recording.run_id
-    for asked in waiting(up, recording):
+    for asked in answerable(up, recording):
         if word := await _word(up, recording, asked):
             try:
                 await say(up.store, run_id, asked.seq, word, now=up.host.clock.now())

@@ -61,6 +61,12 @@ def agents(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]
     return _beginning(incomplete, config.agents if config else ())
 
 
+def sessions(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the configured sessions whose names start with *incomplete*."""
+    config = _tools(ctx)
+    return _beginning(incomplete, config.sessions if config else ())
+
+
 def tools(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return ``SERVER/TOOL``, as far as configuration and log know the tools."""
     from ..core.tools.webhooks import SERVER as WEBHOOK
@@ -79,6 +85,14 @@ def tools(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     strangers = {f"{name}/" for name in config.servers}
     strangers -= {f"{name.partition('/')[0]}/" for name in known}
     return _beginning(incomplete, known | strangers)
+
+
+def tools_or_files(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return what `tools` does, and let the shell complete names of files."""
+    found = map(CompletionItem, tools(ctx, param, incomplete))
+    return [*found, CompletionItem(incomplete, type="file")]
 
 
 def suspended(

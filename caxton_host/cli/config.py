@@ -214,7 +214,7 @@ def _load(host: HostApi) -> tuple[Config | None, Sequence[ConfigError]]:
 
 
 def _agents(config: Config | None) -> Iterable[Agent]:
-    return config.agents.values() if config else ()
+    return config.executed.values() if config else ()
 
 
 def _odd(agent: Agent) -> list[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..config import Config, Paths
     from ..core.calls import JSON
     from ..core.grants.approvals import Verdict
+    from ..core.grants.freezes import Kind
     from ..core.log.events import Recorded, RunErased
     from ..core.log.runs import RunSummary
     from ..core.programs import Language
@@ -73,12 +74,15 @@ class StartOptions(RunOptions):
         input: Reads the input.
 
         entry: The exported function to call, or ``None`` for that of the agent.
+
+        narrow: The values of ``--narrow``.
     """
 
     target: str
     language: Language | None
     input: Callable[[], JSON]
     entry: str | None
+    narrow: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,8 +281,10 @@ class HostApi(Protocol):
         """Return the error for a failure to read an answer, if this host sent it."""
         ...
 
-    def runs(self, agent: str | None, state: str | None, limit: int) -> RunPage:
-        """Return the newest runs."""
+    def runs(
+        self, agent: str | None, state: str | None, limit: int, *, top: bool
+    ) -> RunPage:
+        """Return the newest runs; with *top* only those that no agent called."""
         ...
 
     def erasure(self, run_id: str) -> RunErased | None:
@@ -339,6 +345,16 @@ class HostApi(Protocol):
         self, name: str, only: str | None, reason: str
     ) -> Mapping[str, Answer]:
         """Restart a server on running hosts; return the answer of each."""
+        ...
+
+    def freezes(self) -> Sequence[Mapping[str, JSON]]:
+        """Return the ``caxton.freeze/v1`` documents of what is frozen."""
+        ...
+
+    def freeze(
+        self, kind: Kind, name: str, reason: str, *, thaw: bool
+    ) -> Sequence[Mapping[str, JSON]]:
+        """Freeze or thaw an agent, a token or a server; return what is frozen then."""
         ...
 
     def cancel(self, run: str, reason: str) -> tuple[str, list[Recorded]]:

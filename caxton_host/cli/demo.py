@@ -22,6 +22,7 @@ from ..core.log.runs import RunSummary, summarise
 from ..core.names import stream_of
 from ..lib.machine import local_actor
 from .context import HostApi, as_json, wait
+from .demo_injection import command as injection
 from .output import FAILED, counted, note, patience, say, show, to_json
 from .run_text import call_lines, failure, rows
 from .verdict import audit_document, audit_line, keyring
@@ -98,7 +99,7 @@ class _Shown(NamedTuple):
     audit: Verdict
 
 
-@click.command("demo")
+@click.group("demo", invoke_without_command=True)
 @as_json
 @click.pass_obj
 @click.pass_context
@@ -115,7 +116,10 @@ def command(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     Examples:
       caxton demo
       caxton demo --json
+      caxton demo injection
     """
+    if ctx.invoked_subcommand is not None:
+        return
     if not as_json:
         say("An agent that you did not write asks for the weather.\n")
     shown = _perform(host)
@@ -126,6 +130,9 @@ def command(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     failure(shown.run, shown.history)
     if shown.run.state != "completed" or shown.replayed.divergence:
         ctx.exit(FAILED)
+
+
+command.add_command(injection)
 
 
 def _perform(host: HostApi) -> _Shown:

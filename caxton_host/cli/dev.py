@@ -33,12 +33,12 @@ from .context import HostApi, StartOptions, as_json
 from .dev_files import Stamps, Target, stamps, watch
 from .dev_loop import HELP, KEYS, Action, Phase, Signal, step
 from .explain import tell as tell_explanation
-from .interrupt import began, drive, ended
-from .options import input_option, overrides, variable_option
-from .output import clipped, complain, exit_code, note, plain, remedy, show
+from .interrupt import began, drive, ended, restoring
+from .options import overrides, variable_option
+from .output import clipped, complain, exit_code, note, patience, plain, remedy, show
 from .overrides import Overrides
 from .replay import tell as tell_replay
-from .run import input_of
+from .run_input import RunInput, run_input
 from .run_report import RunReport, code_of
 from .run_target import request_of
 from .runs import difference_line
@@ -57,7 +57,7 @@ _WIDTH = 160
 
 @click.command("dev")
 @click.argument("target", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
-@input_option
+@run_input
 @variable_option
 @overrides
 @click.option("--once", is_flag=True, help="Run once, and exit as caxton run does.")
@@ -68,7 +68,7 @@ def command(
     ctx: click.Context,
     host: HostApi,
     target: Path,
-    input_: str | None,
+    input_: RunInput,
     variables: tuple[str, ...],
     given: Overrides,
     once: bool,
@@ -91,18 +91,17 @@ def command(
       caxton agent dev hello -i '{"city": "Lima"}'
       caxton agent dev report.py --once --json
     """
-    read = partial(input_of, input_, taken=False)
     options = StartOptions(
         given=given,
         variables=variables,
         as_json=as_json,
         target=str(target),
         language=None,
-        input=cache(read) if input_ == "-" else read,
+        input=cache(input_.read) if input_.given == "-" else input_.read,
         entry=None,
     )
     config = given.servers_in(host.load())
-    also = [Path(input_[1:])] if input_ and input_.startswith("@") else []
+    also = [input_.file] if input_.file else []
     work = _develop(host, options, config, Target.of(target, config), also, once=once)
     ctx.exit(drive(work, host.command()))
 
@@ -181,13 +180,13 @@ def _keys(put: Callable[[Signal], None]) -> Generator[bool]:
             put(signal)
 
     before = termios.tcgetattr(fd)
-    tty.setcbreak(fd)
-    loop.add_reader(fd, typed)
-    try:
-        yield True
-    finally:
-        loop.remove_reader(fd)
-        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+    with restoring(partial(termios.tcsetattr, fd, termios.TCSANOW, before)):
+        tty.setcbreak(fd)
+        loop.add_reader(fd, typed)
+        try:
+            yield True
+        finally:
+            loop.remove_reader(fd)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -289,6 +288,7 @@ class Session:
 
     async def _run(self) -> None:
         from ..runs.recording import Recording
+        from .local_runs import servers_awaited, warn_of_tools
 
         await self._reconfigured()
         if self.target.folder is not None:
@@ -298,7 +298,15 @@ class Session:
         request = await _whole(
             partial(request_of, host, self.options, self.config, agent)
         )
-        run_id = await self.up.host.start(request, on_started=self._started)
+        needed = request.grant.servers(self.config.servers)
+        with (
+            patience(f"running {agent.name}") as doing,
+            servers_awaited(doing, self.up, needed) as listed,
+        ):
+            run_id = await self.up.host.start(
+                request, on_started=partial(self._started, listed)
+            )
+        await warn_of_tools(self.up, self.options)
         recording = await Recording.load(run_id, self.up.store.reader)
         self._tell(recording, self._last)
         if summarise(run_id, recording.own).state != "cancelled":
@@ -320,7 +328,8 @@ class Session:
         cache = self.report.host.paths().cache / "build"
         build_agent(folder, into=self.target.file.parent, cache=cache)
 
-    def _started(self, run_id: str) -> None:
+    def _started(self, listed: Callable[[], None], run_id: str) -> None:
+        listed()
         self._run_id = run_id
         began(run_id)
         if not self.options.as_json:
@@ -394,7 +403,8 @@ class Session:
             return
         checks = await checks_of(self._last, self.up.store, self.config)
         seq = event_of_call(self._last.own, number)
-        tell_explanation(explanation(self._last, checks, seq))
+        agent = self.config.agents.get(self._last.started.agent)
+        tell_explanation(explanation(self._last, checks, seq, agent))
 
 
 async def _whole(work: Callable[[], _T]) -> _T:

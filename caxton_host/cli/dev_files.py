@@ -44,9 +44,12 @@ class Target:
         Return the target at a path.
 
         Raises:
-            UsageError: Nothing is there.
+            UsageError: Nothing is there, or a folder without an agent.
         """
         if path.is_dir():
+            from ..building import source_of
+
+            source_of(path)
             name = f"{path.resolve().name}.wasm"
             modules = (agent.module for agent in config.agents.values())
             known = (module for module in modules if module and module.name == name)

@@ -17,7 +17,13 @@ _PLACE = re.compile(r"(?:(call|event) )?([1-9][0-9]{0,17})")
 _UNKNOWN = "unknown in this run"
 
 
-def _place(words: Sequence[str]) -> tuple[str, int]:
+def place_of(words: Sequence[str]) -> tuple[str, int]:
+    """
+    Return ``call`` or ``event``, and its number.
+
+    Raises:
+        UsageError: The words do not say that.
+    """
     found = _PLACE.fullmatch(" ".join(words))
     if found is None:
         raise UsageError(
@@ -27,14 +33,15 @@ def _place(words: Sequence[str]) -> tuple[str, int]:
     return found[1] or "event", int(found[2])
 
 
-def _kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+def kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the words that complete the place of a call."""
     return [word for word in ("call", "event") if word.startswith(incomplete)]
 
 
 @click.command("explain")
 @click.argument("run")
 @click.argument(
-    "place", metavar="call|event NUMBER", nargs=-1, required=True, shell_complete=_kinds
+    "place", metavar="call|event NUMBER", nargs=-1, required=True, shell_complete=kinds
 )
 @as_json
 @click.pass_obj
@@ -51,7 +58,7 @@ def of_run(frame: HostApi, run: str, place: tuple[str, ...], as_json: bool) -> N
       caxton runs explain @last call 1
       caxton runs explain 0198 event 7 --json
     """
-    told = frame.explain_call(run, *_place(place))
+    told = frame.explain_call(run, *place_of(place))
     if as_json:
         show({**told})
     else:

@@ -239,7 +239,8 @@ def _named(budget: Budget) -> str:
         case CallCount():
             return f"calls per {budget.per}"
         case Sum():
-            return f"sum of {budget.of} per {budget.per}"
+            kind, _, _ = budget.key.partition("/")
+            return f"{kind} of {budget.of} per {budget.per}"
         case Pace():
             return f"rate in {budget.every / 1e6:g} s"
         case Concurrency():

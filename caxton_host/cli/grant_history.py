@@ -14,6 +14,7 @@ import click
 
 from ..core.analysis.rejudge import ALLOWED, ASKS, verdict_rule
 from ..core.analysis.suggest import Suggestion
+from ..core.analysis.suggest_sources import SourcesSeen
 from ..core.calls import JSON
 from ..core.limits import Limits
 from ..core.names import stream_of
@@ -307,12 +308,17 @@ async def _suggest(frame: HostApi, wanted: _Wanted) -> _Suggested:
             config=config or parsed(""),
             offered=await _offered(store, config),
         )
-        source = wanted.source(store, first.types)
+        sources = SourcesSeen()
+        events = wanted.source(store, (*first.types, "ToolCompleted"))
+        source = _each_taken(sources, events)
         suggestions: dict[str, Suggestion] = {}
         async with aclosing(first.calls_of(source)) as calls:
             async for one in calls:
                 known = suggestions.setdefault(
-                    one.agent, Suggestion(agent=one.agent, with_denied=bool(config))
+                    one.agent,
+                    Suggestion(
+                        agent=one.agent, with_denied=bool(config), sources=sources
+                    ),
                 )
                 known.take(one.judged)
         texts = [known.to_toml() for _, known in sorted(suggestions.items())]
@@ -329,6 +335,15 @@ async def _suggest(frame: HostApi, wanted: _Wanted) -> _Suggested:
                 if changed and len(found.changed) < _SHOWN:
                     found.changed.append(one)
     return found
+
+
+async def _each_taken(
+    sources: SourcesSeen, events: AsyncGenerator[Recorded]
+) -> AsyncGenerator[Recorded]:
+    async with aclosing(events):
+        async for recorded in events:
+            sources.take(recorded)
+            yield recorded
 
 
 async def _offered(store: SqlStore, config: Config | None) -> Known:

@@ -12,8 +12,10 @@ from ..app.tool_setup import server_names
 from ..core.analysis.checking import Known, astray
 from ..core.analysis.rejudge import RejudgedCall, Rejudger
 from ..core.calls import JSON, Route
-from ..core.grants.budgets import Concurrency
+from ..core.grants.bounds import Bound
+from ..core.grants.budgets import Concurrency, Sum
 from ..core.grants.grants import Grant
+from ..core.grants.settlement import corrections
 from ..core.log.events import Recorded, RunStarted, ToolInvoked
 from ..core.names import meant_tool, run_of
 from ..core.tools.schemas import Mismatch
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from ..store.sql import SqlStore
 
 
+#: The grant whose rules recorded calls are judged by; only its name and owner count.
+_OWN = Bound(grant=Grant())
 _ENDS = frozenset({"RunCompleted", "RunFailed", "RunCancelled"})
 _TYPES = (
     *("RunStarted", "ToolInvoked", "ToolDenied", "ToolFailed", "ApprovalRequested"),
@@ -83,7 +87,7 @@ class Spending:
         """
         if not allowed.rule.budgets:
             return None
-        asked, _ = wants(allowed, invoked.params or {})
+        asked, _ = wants([(_OWN, allowed.rule)], invoked.params or {})
         out = Out()
         while True:
             self._now = at + round(out.waited_s * 1e6)
@@ -95,7 +99,34 @@ class Spending:
                 self._places |= ledger.opened.keys()
                 return None
             if not out.take(asked[refused.index], refused):
-                return out.recorded[allowed.rule.id]
+                return out.of(_OWN.name)[allowed.rule.id]
+
+    def correct(
+        self,
+        agent: str,
+        spends: Mapping[str, int],
+        settles: Mapping[str, int],
+        at: int,
+        age: int,
+    ) -> None:
+        """
+        Correct what a call took by its answer.
+
+        Args:
+            agent: Owns the budgets.
+
+            spends: What the call reserved.
+
+            settles: What it took in truth.
+
+            at: When it was answered.
+
+            age: Microseconds since it was made.
+        """
+        self._now = at
+        ledger = Ledger(self)
+        ledger.correct([*corrections(agent, spends, settles, age)])
+        self._uses |= ledger.uses
 
     def settle(self, stream: str, event: Event) -> None:
         """Free the places that an event frees."""
@@ -173,10 +204,18 @@ class LogRejudger:
     @property
     def types(self) -> tuple[str, ...]:
         """The events to read. Results may be large, and few rules depend on them."""
-        rules = [r for one in self.config.agents.values() for r in one.grant.allow]
+        grants = [one.grant for one in self.config.agents.values()]
         ends = self.offered is None and any(
-            rule.only_after or any(isinstance(b, Concurrency) for b in rule.budgets)
-            for rule in rules
+            any(grant.wanted)
+            or any(
+                rule.only_after
+                or any(
+                    isinstance(b, Concurrency) or (isinstance(b, Sum) and b.estimate)
+                    for b in rule.budgets
+                )
+                for rule in grant.allow
+            )
+            for grant in grants
         )
         return (*_TYPES, "ToolCompleted") if ends else _TYPES
 
@@ -236,10 +275,12 @@ class LogRejudger:
         except NotKeptError:
             self.erased += 1
             return []
+        rejudger.take(started, recorded.recorded_at, recorded.seq)
         self.runs[name] += 1
         self._open[stream] = run
         # The run that made the inherited calls spent what they took.
         rejudger.reserve = partial(self._spending.reserve, name, stream)
+        rejudger.settle = partial(self._spending.correct, name)
         return inherited
 
     def _leads(self, names: Mapping[str, tuple[str, str]], name: str) -> Route | None:

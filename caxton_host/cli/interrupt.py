@@ -27,6 +27,7 @@ _SHOW_CURSOR = "\x1b[?25h"
 _signals: list[int] = []
 _runs: list[str] = []
 _stops: list[Callable[[int, object], None]] = []
+_restores: list[Callable[[], None]] = []
 
 
 def terminate(number: int, frame: object) -> None:
@@ -46,7 +47,7 @@ def _raise(*_: object) -> NoReturn:
 def unhandled(lost: UnraisableHookArgs) -> None:
     """End the process if an interrupt came where Python cannot raise it."""
     if lost.exc_type is KeyboardInterrupt:
-        os._exit(code())
+        _exit()
     sys.__unraisablehook__(lost)
 
 
@@ -63,6 +64,17 @@ def began(run_id: str) -> None:
 def ended(run_id: str) -> None:
     """Forget a run that has ended."""
     _runs.remove(run_id)
+
+
+@contextlib.contextmanager
+def restoring(restore: Callable[[], None]) -> Generator[None]:
+    """Call *restore* in the end, also if a second Ctrl-C ends the process."""
+    _restores.append(restore)
+    try:
+        yield
+    finally:
+        _restores.remove(restore)
+        restore()
 
 
 @contextlib.contextmanager
@@ -185,6 +197,12 @@ def _leave(command: str) -> None:
     _tell(_SHOW_CURSOR * os.isatty(_STDERR) + "\nended at once\n")
     for run_id in _runs:
         _tell(f"if run {run_id} has not ended: {command} runs resume {run_id}\n")
+    _exit()
+
+
+def _exit() -> NoReturn:
+    for restore in _restores:
+        restore()
     os._exit(code())
 
 

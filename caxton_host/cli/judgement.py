@@ -31,7 +31,9 @@ def tell_verdict(told: Mapping[str, Any]) -> None:
     say(f"verdict   {plain(told['verdict'])}, rule {plain(told['rule']) or 'none'}")
     for one in told["asks"]:
         who = plain(" or ".join(one["by"])) or "anybody"
-        say(f"asks      {who}, for {plain(one['rule'])}")
+        count = one.get("count", 1)  # Hosts of older versions do not send it.
+        many = f"{count} of " if count > 1 else ""
+        say(f"asks      {many}{who}, for {plain(one['rule'])}")
     for one in told["considered"]:
         say(_considered(one))
 

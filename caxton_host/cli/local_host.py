@@ -16,7 +16,7 @@ from ..core.analysis.checking import astray, missing
 from ..core.calls import JSON
 from ..core.grants.tool_catalog import tool_document
 from ..core.log.checkpoint import checkpoint_document
-from ..core.log.events import Recorded, RunErased
+from ..core.log.events import Frozen, Recorded, RunErased, Thawed
 from ..core.log.runs import event_of_call
 from ..core.names import meant_tool, nearest, stream_of
 from ..core.text.redact import Redactor
@@ -24,6 +24,7 @@ from ..core.tools.servers import server_document, server_test_document
 from ..errors import (
     BusyError,
     CaxtonError,
+    ConfigError,
     NotKeptError,
     RestoredError,
     StoreError,
@@ -47,6 +48,7 @@ from .overrides import by_hand, tapped
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..core.grants.freezes import Kind
     from ..ports.history import History
     from ..runs.approvals import Waiting
     from ..runs.cancellation import Answer
@@ -59,8 +61,8 @@ _MOST = 10_000
 _PAUSE = 0.1
 #: Commands that read the configuration or the log, so take ``--config`` and ``--db``.
 _COMMAND = re.compile(
-    r"\bcaxton (?=(?:approval|audit|config|db|events|grant|replay|run|runs|serve|"
-    r"server|tool) |agent list\b)"
+    r"\bcaxton (?=(?:approval|audit|config|db|events|freeze|grant|replay|run|runs|"
+    r"serve|server|thaw|tool) |agent list\b)"
 )
 
 
@@ -152,14 +154,18 @@ class LocalHost(HostApi):
 
     # -- runs
 
-    def runs(self, agent: str | None, state: str | None, limit: int) -> RunPage:
-        return wait(self._runs(agent, state, limit))
+    def runs(
+        self, agent: str | None, state: str | None, limit: int, *, top: bool
+    ) -> RunPage:
+        return wait(self._runs(agent, state, limit, top=top))
 
-    async def _runs(self, agent: str | None, state: str | None, limit: int) -> RunPage:
+    async def _runs(
+        self, agent: str | None, state: str | None, limit: int, *, top: bool
+    ) -> RunPage:
         from ..runs.recording import summary_of
 
         async with self.log() as store:
-            known = await store.reader.runs(limit=_MOST, agent=agent, state=state)
+            known = await store.reader.runs(_MOST, agent, state, top=top)
             return RunPage(
                 runs=[await summary_of(store.reader, row) for row in known[:limit]],
                 total=len(known),
@@ -193,7 +199,10 @@ class LocalHost(HostApi):
     def explain_call(self, run: str, kind: str, number: int) -> Mapping[str, Any]:
         from ..runs.explain import told_astray
 
-        config = self.look("tools")
+        try:
+            config = self.look("tools", "agents")
+        except ConfigError:  # What is wrong with the agents is no matter.
+            config = self.look("tools")
         told = wait(self._explained(config, run, kind, number))
         if told["verdict"] != "not_granted":
             return told
@@ -217,7 +226,8 @@ class LocalHost(HostApi):
                 note(f"{error}. To fix: {self.named(error.fix)}")
             is_call = kind == "call"
             seq = event_of_call(recording.own, number) if is_call else number
-            return explanation(recording, checks, seq)
+            agent = config.agents.get(recording.started.agent)
+            return explanation(recording, checks, seq, agent)
         except NotKeptError as exc:
             raise NotKeptError(str(exc), fix=f"caxton runs show {run}") from None
 
@@ -322,7 +332,7 @@ class LocalHost(HostApi):
                 "grants": agent.grant.to_payload(),
                 "names": agent.own_names,
             }
-            for _, agent in sorted(self.load().agents.items())
+            for _, agent in sorted(self.load().executed.items())
         ]
 
     def servers(self) -> tuple[Sequence[Mapping[str, JSON]], bool]:
@@ -401,6 +411,43 @@ class LocalHost(HostApi):
         config = self.load()
         check_server(config, name)
         return wait(self._ask(config, only, "restart", reason, name))
+
+    def freezes(self) -> Sequence[Mapping[str, JSON]]:
+        from ..runs.freezing import freezes_of
+
+        async def find() -> Sequence[Mapping[str, JSON]]:
+            async with self.log() as store:
+                return (await freezes_of(store)).documents()
+
+        return wait(find())
+
+    def freeze(
+        self, kind: Kind, name: str, reason: str, *, thaw: bool
+    ) -> Sequence[Mapping[str, JSON]]:
+        return wait(self._freeze(kind, name, reason, thaw=thaw))
+
+    async def _freeze(
+        self, kind: Kind, name: str, reason: str, *, thaw: bool
+    ) -> Sequence[Mapping[str, JSON]]:
+        from ..app.maintenance import keeping
+        from ..app.tool_setup import server_names
+        from ..runs import freezing
+
+        config = self.load()
+        async with keeping(config, self.paths()) as keeper:
+            store, actor = keeper.store, keeper.actor
+            said = keeper.redact.text(reason)
+            if thaw:
+                event = Thawed(kind=kind, name=name, actor=actor, reason=said)
+                await freezing.thaw(store, event)
+            else:
+                await freezing.freeze(
+                    store,
+                    Frozen(kind=kind, name=name, actor=actor, reason=said),
+                    agents=config.agents,
+                    servers=server_names(config),
+                )
+            return (await freezing.freezes_of(store)).documents()
 
     async def _ask(
         self,

@@ -5,7 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shlex
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,15 +22,20 @@ from ..app.tool_setup import server_names
 from ..core.calls import JSON, Completed
 from ..core.grants.approvals import Unapproved
 from ..core.grants.forks import forking_point
+from ..core.grants.freezes import Halted
 from ..core.grants.grants import Grant
 from ..core.log.events import RunCompleted, ToolInvoked
 from ..core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
 from ..core.log.runs import RunSummary, summarise
 from ..core.text.redact import Redactor
+from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import (
     BusyError,
     CaxtonError,
+    ChildSuspended,
     ModuleRefused,
+    NotFoundError,
+    NotKeptError,
     RestoredError,
     Suspend,
     UsageError,
@@ -32,7 +44,7 @@ from ..lib.machine import local_actor
 from ..runs.modules import read_instead, shown
 from . import interrupt
 from .answers import Answers
-from .approval_prompt import ask, can_ask, waiting
+from .approval_prompt import answerable, ask, can_ask, waiting
 from .context import (
     DecideOptions,
     ForkOptions,
@@ -43,7 +55,17 @@ from .context import (
     StartOptions,
 )
 from .interrupt import began, drive
-from .output import complain, counted, exit_code, note, patience, remedy, show, table
+from .output import (
+    Doing,
+    complain,
+    counted,
+    exit_code,
+    note,
+    patience,
+    remedy,
+    show,
+    table,
+)
 from .overrides import private_of
 from .run_report import RunReport, code_of, named
 from .run_target import agent_of, request_of
@@ -107,31 +129,30 @@ class LocalRuns:
         from ..runs.run_request import check_request
 
         check_request(request, Redactor(self.config.secrets))
-        needed = {server for server, _ in request.names.values()}
-        needed.update(request.grant.servers(self.config.servers))
+        needed = request.servers(self.config.servers)
+        agent, program = request.agent, request.program
+        what = f"the {program.runtime} runtime" if program else agent
         with contextlib.ExitStack() as shown:
-            compiling = self._compiling(request, shown)
+            doing = shown.enter_context(self._patience(agent))
+            compiling = partial(doing.part, f"compiling {what}, once on this machine")
             async with self._running(start=needed, compiling=compiling) as up:
-                run_id = await up.host.start(
-                    request, on_started=self._started(request.agent)
-                )
+                with servers_awaited(doing, up, needed) as listed:
+                    run_id = await up.host.start(
+                        request, on_started=self._started(agent, listed)
+                    )
                 shown.close()
+                await warn_of_tools(up, self.options)
                 recording = await Recording.load(run_id, up.store.reader)
                 return await self._see_out(up, recording)
 
-    def _compiling(self, request: RunRequest, shown: contextlib.ExitStack) -> Compiling:
-        """Show progress until *shown* is closed; return how a compile is shown."""
-        if self.options.quiet:
-            return contextlib.nullcontext
-        doing = shown.enter_context(patience(f"running {request.agent}"))
-        program = request.program
-        what = f"the {program.runtime} runtime" if program else request.agent
-        return partial(doing.part, f"compiling {what}, once on this machine")
+    def _patience(self, agent: str) -> contextlib.AbstractContextManager[Doing]:
+        return patience(f"running {agent}", quiet=self.options.quiet)
 
-    def _started(self, what: str) -> Callable[[str], None]:
+    def _started(self, what: str, listed: Callable[[], None]) -> Callable[[str], None]:
         """Return the callback for the id of a run that starts."""
 
         def started(run_id: str) -> None:
+            listed()
             began(run_id)
             if not self.report.quiet:
                 note(f"run {run_id}  {what}")
@@ -154,6 +175,7 @@ class LocalRuns:
             watch=self.report.watch,
             load=self._again,
             compiling=compiling,
+            granting=self._granted,
         ) as up:
             yield up
 
@@ -161,11 +183,11 @@ class LocalRuns:
         """Read the configuration again, with what the command line added."""
         return self.options.given.servers_in(self.host.load())
 
-    def _todays(self, name: str) -> Grant:
-        """Return what the configuration grants an agent now."""
-        agent = self.config.agents.get(name)
-        grant = agent.grant if agent else Grant()
-        return self.options.given.added_to(grant, self.config)
+    def _granted(self, config: Config, name: str) -> Grant:
+        """Return what a configuration and the command line grant an agent."""
+        from ..app.reload import granted
+
+        return self.options.given.added_to(granted(config, name), config, name)
 
     # -- to the end
 
@@ -173,14 +195,28 @@ class LocalRuns:
         """
         Ask at the terminal about the calls that a run waits for, and resume it.
 
-        Without a terminal, or without an answer, the run stays suspended.
+        Calls of the runs that it has called are among them. Without a terminal, or
+        without an answer, the run stays suspended.
         """
-        while self._can_ask() and waiting(up, recording):
-            recording = await ask(up, recording)
-            if waiting(up, recording):
-                break
+        from ..runs.recording import Recording
+
+        while self._can_ask() and (asking := await self._asking(up, recording)):
+            for one in asking:
+                if waiting(up, await ask(up, one)):
+                    return await Recording.load(recording.run_id, up.store.reader)
             recording = await self._resume_or_wait(up, recording.run_id)
         return recording
+
+    async def _asking(self, up: Running, recording: Recording) -> list[Recording]:
+        """Return those of a run and those below it that ask what this user may say."""
+        from ..runs.recording import Recording
+
+        found = [recording] if answerable(up, recording) else []
+        for run_id in recording.callees.values():
+            with contextlib.suppress(NotFoundError, NotKeptError):
+                called = await Recording.load(run_id, up.store.reader)
+                found += await self._asking(up, called)
+        return found
 
     def _can_ask(self) -> bool:
         return not self.report.quiet and can_ask()
@@ -201,7 +237,7 @@ class LocalRuns:
         from ..runs.recording import Recording
 
         recording = await Recording.load(run_id, up.store.reader)
-        if not (self._can_ask() and waiting(up, recording)):
+        if not (self._can_ask() and await self._asking(up, recording)):
             resume = self._resume_or_wait if shared else self._resume_in
             recording = await resume(up, run_id)
         return await self._see_out(up, recording)
@@ -214,13 +250,16 @@ class LocalRuns:
         agent = recording.started.agent
         grant = Grant() if recording.end else self._grant_of(recording)
         try:
-            with patience(f"running {agent}"):
+            with (
+                self._patience(agent) as doing,
+                servers_awaited(doing, up, recording.started.servers) as listed,
+            ):
                 await up.host.resume(
                     run_id,
                     actor=local_actor(),
                     grant=grant,
                     private=self.private,
-                    on_started=self._started(f"{agent}, resumed"),
+                    on_started=self._started(f"{agent}, resumed", listed),
                     restored=self.restored,
                 )
         except Unapproved as exc:
@@ -233,6 +272,8 @@ class LocalRuns:
             ]
             fix = fixes[0] if fixes else exc.fix
             raise Suspend(exc.call, str(exc), fix=fix) from None
+        except (Halted, ChildSuspended):
+            raise
         except Suspend as exc:
             doubts = recording.journal().in_doubt
             seq = next(doubt.seq for doubt in doubts if doubt.invoked.call == exc.call)
@@ -271,7 +312,7 @@ class LocalRuns:
                 fix=f"{self.host.command()} runs resume {recording.run_id} {again} "
                 "and the --server options of its start",
             )
-        return self._todays(name)
+        return self._granted(self.config, name)
 
     # -- resume
 
@@ -287,12 +328,17 @@ class LocalRuns:
 
     async def resume_all(self) -> int:
         """Resume every run that no host drives, and return the highest exit code."""
+        from ..runs.recording import Recording
+
         places = asyncio.Semaphore(_AT_ONCE)
         async with self._running() as up:
 
-            async def one(run_id: str) -> RunSummary | CaxtonError:
+            async def one(run_id: str) -> RunSummary | CaxtonError | None:
                 async with places:
                     try:
+                        recording = await Recording.load(run_id, up.store.reader)
+                        if recording.started.parent or recording.is_session:
+                            return None  # Its caller resumes it, or its client.
                         recording = await self._resume_in(up, run_id)
                     except CaxtonError as exc:
                         return exc
@@ -305,7 +351,7 @@ class LocalRuns:
             rows = await up.store.leases.idle()
             rows += await up.store.reader.runs(_MOST, state="suspended")
             done = await asyncio.gather(*(one(row.run_id) for row in rows))
-        return self._resumed(done)
+        return self._resumed([item for item in done if item is not None])
 
     def _resumed(self, done: Sequence[RunSummary | CaxtonError]) -> int:
         """Print the results of several runs, and return the highest exit code."""
@@ -360,17 +406,21 @@ class LocalRuns:
                 run_id=parent_id,
                 seq=options.seq,
                 actor=local_actor(),
-                grant=self._todays(agent),
+                grant=self._granted(self.config, agent),
                 module=module,
                 program=program,
                 edited=self._edited(up, parent, options),
                 private=self.private,
             )
-            with patience(f"running {agent}"):
+            forked = f"{agent}, forked from run {parent_id}"
+            with (
+                self._patience(agent) as doing,
+                servers_awaited(doing, up, parent.started.servers) as listed,
+            ):
                 run_id = await up.host.fork(
-                    request,
-                    on_started=self._started(f"{agent}, forked from run {parent_id}"),
+                    request, on_started=self._started(forked, listed)
                 )
+            await warn_of_tools(up, self.options)
             return await Recording.load(run_id, up.store.reader)
 
     def _edited(
@@ -417,6 +467,39 @@ class LocalRuns:
         found = next(events, None)
         invoked = found if isinstance(found, ToolInvoked) else None
         return GiveResult(answers.read(options.file, "--result", invoked))
+
+
+@contextlib.contextmanager
+def servers_awaited(
+    doing: Doing, up: Running, names: Collection[str]
+) -> Generator[Callable[[], None]]:
+    """Show which servers a run waits for, until the yielded function is called."""
+    whole = doing.tell
+
+    def waiting() -> str:
+        listed = {one.server for one in up.status() if one.generation or one.problem}
+        late = [
+            name
+            for name in up.tools.config.servers
+            if name in names and name not in listed
+        ]
+        return f"waiting for the tools of {', '.join(late)}" if late else whole()
+
+    with contextlib.ExitStack() as shown:
+        shown.enter_context(doing.part(waiting))
+        yield shown.close
+
+
+async def warn_of_tools(up: Running, options: RunOptions) -> None:
+    """Warn about tools that the command line grants and that no server offers."""
+    if options.quiet or not options.given.allow:
+        return
+    known: dict[str, dict[str, JSON] | None] = dict.fromkeys(up.tools.servers)
+    for server, tool in await up.store.definitions.accepted(up.tools.servers):
+        known[server] = {**(known[server] or {}), tool: None}
+    if WEBHOOK in known:
+        known[WEBHOOK] = dict.fromkeys(up.tools.config.webhooks)
+    options.given.warn_of_tools(known)
 
 
 _RESOLUTIONS: Mapping[str, Callable[[], Resolution]] = {
@@ -498,13 +581,17 @@ def decide(host: HostApi, options: DecideOptions) -> int:
     runs = None if options.no_resume else _runs(host, options)
     config = runs.config if runs else host.look(guarded=True)
     recording = interrupt.run(_decided(host, config, options))
-    if runs is None:
+    if runs is None or recording.is_session:
         if options.as_json:
             show(summarise(recording.run_id, recording.own).to_document())
-        note(f"to go on: {host.command()} runs resume {recording.run_id}")
+        if recording.is_session:
+            note("the session goes on when its client makes the same call again")
+        else:
+            note(f"to go on: {host.command()} runs resume {recording.run_id}")
         return 0
     if not open_questions(recording, SystemClock().now()):
-        recording = drive(runs.resume_shared(recording.run_id), host.command())
+        top = next(iter(recording.started.callers), recording.run_id)
+        recording = drive(runs.resume_shared(str(top)), host.command())
     return runs.report.ending(recording)
 
 

@@ -12,13 +12,6 @@ import click
 from . import completion
 from .overrides import Overrides
 
-input_option = click.option(
-    "-i",
-    "--input",
-    "input_",
-    metavar="JSON|@FILE|-",
-    help="The input: JSON, @FILE or - for stdin.",
-)
 variable_option = click.option(
     "--var",
     "variables",

@@ -210,18 +210,23 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
 
 @dataclass(slots=True)
 class Doing:
-    """What is under way, as long as it takes."""
+    """
+    What is under way, as long as it takes.
 
-    text: str
+    Attributes:
+        tell: Returns it in words. Called in another thread.
+    """
+
+    tell: Callable[[], str]
 
     @contextlib.contextmanager
-    def part(self, text: str) -> Generator[None]:
+    def part(self, text: str | Callable[[], str]) -> Generator[None]:
         """Show *text* instead, within; where no terminal is, too, if it takes long."""
-        whole, self.text = self.text, text
+        whole, self.tell = self.tell, text if callable(text) else lambda: text
         try:
             yield
         finally:
-            self.text = whole
+            self.tell = whole
 
 
 #: Between two notes of progress.
@@ -229,9 +234,12 @@ _EVERY_S = 10.0
 
 
 @contextlib.contextmanager
-def patience(doing: str) -> Generator[Doing]:
-    """Show on a terminal that something takes long, once it does."""
-    under_way = Doing(doing)
+def patience(doing: str, *, quiet: bool = False) -> Generator[Doing]:
+    """Show on a terminal that something takes long, once it does; not if *quiet*."""
+    under_way = Doing(lambda: doing)
+    if quiet:
+        yield under_way
+        return
     done = threading.Event()
     target = _wait if sys.stderr.isatty() else _tell_parts
     waiter = threading.Thread(target=target, args=(under_way, done), daemon=True)
@@ -241,6 +249,13 @@ def patience(doing: str) -> Generator[Doing]:
     finally:
         done.set()
         waiter.join()
+
+
+@contextlib.contextmanager
+def awaiting(text: str | Callable[[], str]) -> Generator[None]:
+    """Show that something takes long, once it does; where no terminal is, too."""
+    with patience("") as doing, doing.part(text):
+        yield
 
 
 @contextlib.contextmanager
@@ -272,14 +287,14 @@ def _untold(done: int, total: int) -> None:
 
 
 def _tell_parts(doing: Doing, done: threading.Event) -> None:
-    whole, shown, began = doing.text, "", 0.0
+    whole, shown, began = doing.tell(), "", 0.0
     tick = ticker(whole)
     while not done.wait(PATIENCE):
-        if doing.text not in {whole, shown}:
-            shown, began = doing.text, time.monotonic()
+        if (text := doing.tell()) not in {whole, shown}:
+            shown, began = text, time.monotonic()
             note(shown)
             tick = ticker(shown)
-        elif doing.text == shown and tick:
+        elif text == shown and tick:
             tick(time.monotonic() - began)
 
 
@@ -296,9 +311,9 @@ def _wait(doing: Doing, done: threading.Event) -> None:
         console=Console(stderr=True),
         transient=True,
     ) as progress:
-        task = progress.add_task(plain(doing.text), total=None)
+        task = progress.add_task(plain(doing.tell()), total=None)
         while not done.wait(_LOOK):
-            progress.update(task, description=plain(doing.text))
+            progress.update(task, description=plain(doing.tell()))
 
 
 def ticker(doing: str) -> Callable[[float], None] | None:

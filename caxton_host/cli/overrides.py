@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from ..core.analysis.checking import Known, lacking
 from ..core.calls import JSON
 from ..core.grants.grants import Grant, Rule
-from ..core.names import is_server_name, nearest
+from ..core.names import AGENTS, is_server_name, nearest
 from ..core.text.globs import Pattern
 from ..core.text.redact import MIN_LENGTH
 from ..core.text.templates import texts
@@ -23,6 +24,7 @@ from .output import note
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..config.narrowing import Narrowing
 
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -53,8 +55,8 @@ class Overrides:
             servers[server.name] = server
         return tapped(replace(config, servers=servers), self.wire_log)
 
-    def added_to(self, grant: Grant, config: Config) -> Grant:
-        """Return *grant* with these rules; warn about unknown servers in them."""
+    def added_to(self, grant: Grant, config: Config, name: str) -> Grant:
+        """Return the *grant* of an agent with these rules; warn of unknown servers."""
         check_text("--allow", self.allow)
         first = len(grant.allow) + 1
         try:
@@ -65,7 +67,21 @@ class Overrides:
         except UsageError as exc:
             raise UsageError(f"--allow: {exc}", fix=exc.fix) from None
         _warn_of_strangers(config, extra)
-        return replace(grant, allow=(*grant.allow, *extra))
+        added = replace(grant, allow=(*grant.allow, *extra))
+        if self.allow or self.servers:
+            from ..config import check_grant
+
+            check_grant(added, config)
+        if extra:
+            _check_cycle(config, name, added)
+        return added
+
+    def warn_of_tools(self, known: Known) -> None:
+        """Warn about granted tools that no server offers."""
+        for text in self.allow:
+            found = lacking(Pattern.parse(text), known)
+            if found and found[0] == "no_tool":
+                note(f"warning: --allow {text}: {found[1]}. To fix: {found[2]}")
 
     def options(self) -> str:
         """Return the options as typed, without ``--wire-log``."""
@@ -104,6 +120,20 @@ def check_text(option: str, values: Sequence[str]) -> None:
             ) from None
 
 
+def _check_cycle(config: Config, name: str, grant: Grant) -> None:
+    from ..config.agents import cycle_of
+
+    agent = config.agents.get(name)
+    if agent is None:
+        return
+    agents = {**config.agents, name: replace(agent, grant=grant)}
+    if cycle := cycle_of(replace(config, agents=agents)):
+        raise UsageError(
+            f"--allow: {cycle[0]} could call itself: {' -> '.join(cycle)}",
+            fix="leave out one of these calls",
+        )
+
+
 def _warn_of_strangers(config: Config, rules: Sequence[Rule]) -> None:
     from ..app.tool_setup import server_names
 
@@ -113,6 +143,19 @@ def _warn_of_strangers(config: Config, rules: Sequence[Rule]) -> None:
             meant = nearest(pattern.text.partition("/")[0], known)
             hint = f"; did you mean {meant}?" if meant else ""
             note(f"warning: --allow: no server is meant by {pattern.text}{hint}")
+
+
+def narrowed(values: Sequence[str]) -> Narrowing | None:
+    """
+    Return the narrowing that ``--narrow`` describes, if it is given.
+
+    Raises:
+        ConfigError: A value cannot be read, or is invalid.
+    """
+    from ..config import narrowing
+
+    check_text("--narrow", values)
+    return narrowing.typed(values) if values else None
 
 
 def parse_server(spec: str) -> ServerConfig:
@@ -132,7 +175,7 @@ def parse_server(spec: str) -> ServerConfig:
         words = tuple(shlex.split(target))
     except ValueError:
         words = ()
-    if not is_server_name(name) or name == WEBHOOK or not words:
+    if not is_server_name(name) or name in {WEBHOOK, AGENTS} or not words:
         raise UsageError(
             f"--server {spec!r} is not NAME=COMMAND or NAME=URL",
             fix='write for example --server time="python -m mcp_server_time"',

@@ -91,7 +91,7 @@ async def _lock(host: HostApi, program: Path, runtime: bytes, doing: Doing) -> L
     from ..core.limits import Places
 
     def begins(step: str) -> None:
-        doing.text = step
+        doing.tell = lambda: step
 
     compiling = partial(
         doing.part, "compiling the python runtime, once on this machine"

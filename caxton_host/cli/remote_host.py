@@ -54,12 +54,13 @@ from .context import (
 )
 from .interrupt import began, drive
 from .output import note, patience
-from .overrides import typed
+from .overrides import narrowed, typed
 from .params import Words, split
 from .run_report import RunReport, named
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..core.grants.freezes import Kind
     from ..remote.address import Token
     from ..runs.approvals import Waiting
     from ..runs.cancellation import Answer
@@ -74,7 +75,7 @@ _SOON = 10.0
 #: Commands that can be typed with ``--host``.
 _COMMAND = re.compile(
     r"\bcaxton (?=(run|runs|events|replay|approval|server|tool|agent|grant|config|"
-    r"audit) )"
+    r"audit|freeze|thaw) )"
 )
 
 
@@ -197,10 +198,11 @@ class RemoteHost(HostApi):
 
     # -- reading
 
-    def runs(self, agent: str | None, state: str | None, limit: int) -> RunPage:
-        found = self._ask(
-            lambda log: log.summaries(limit + 1, agent=agent, state=state)
-        )
+    def runs(
+        self, agent: str | None, state: str | None, limit: int, *, top: bool
+    ) -> RunPage:
+        only = {"agent": agent, "state": state, "top": "true" if top else None}
+        found = self._ask(lambda log: log.summaries(limit + 1, **only))
         return RunPage(
             runs=found[:limit],
             total=len(found),
@@ -295,6 +297,16 @@ class RemoteHost(HostApi):
             for one in mappings(page, "hosts")
         }
 
+    def freezes(self) -> Sequence[Mapping[str, JSON]]:
+        return mappings(self._get("/freezes"), "freezes")
+
+    def freeze(
+        self, kind: Kind, name: str, reason: str, *, thaw: bool
+    ) -> Sequence[Mapping[str, JSON]]:
+        where = path("freezes", "thaw") if thaw else "/freezes"
+        body: JSON = {"kind": kind, "name": name, "reason": reason}
+        return mappings(self._post(where, body), "freezes")
+
     def cancel(self, run: str, reason: str) -> tuple[str, list[Recorded]]:
         return self._ask(lambda log: _cancelled(log, run, reason))
 
@@ -303,11 +315,13 @@ class RemoteHost(HostApi):
     def start(self, options: StartOptions) -> tuple[int, Recording]:
         _refuse(options, entry=options.entry)
         variables: JSON = {**typed(options.variables)}
-        body: JSON = {
+        body: dict[str, JSON] = {
             "agent": options.target,
             "input": options.input(),
             "variables": variables,
         }
+        if narrow := narrowed(options.narrow):
+            body["narrow"] = narrow.tree
         report = self._report(options)
         recording = self._drive(lambda log: _start(report, log, body))
         return report.ending(recording), recording
@@ -470,6 +484,8 @@ async def _go_on(report: RunReport, log: RemoteLog, before: Recording) -> Record
 def _next_command(report: RunReport, recording: Recording) -> str:
     """Return the command that ends the suspension of a run."""
     journal, run_id = recording.journal(), recording.run_id
+    if callee := recording.waits_for:
+        return f"{report.host.command()} runs show {callee}"
     if journal.in_doubt:
         return report.resolving(run_id, journal.in_doubt[0].seq)
     waiting = journal.waiting

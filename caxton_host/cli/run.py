@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from functools import partial
-from pathlib import Path
 from typing import cast
 
 import click
 
-from ..core.calls import JSON
 from ..core.log.runs import summarise
 from ..core.programs import LANGUAGES, Language
-from ..errors import BadBytes, UsageError
+from . import completion
 from .context import HostApi, StartOptions, as_json
-from .options import input_option, overrides, variable_option
+from .options import overrides, variable_option
 from .output import FAILED
 from .overrides import Overrides
-
-_MAX_INPUT = 64 * 1024 * 1024
+from .run_input import RunInput, run_input
 
 
 @click.command("run")
 @click.argument("target", metavar="AGENT|FILE|-")
-@input_option
+@run_input
 @variable_option
 @overrides
+@click.option(
+    "--narrow",
+    metavar="FILE|RULE",
+    multiple=True,
+    shell_complete=completion.tools_or_files,
+    help="Allow only this of the agent's grant: SERVER/TOOL, {rule}, or FILE.toml.",
+)
 @click.option(
     "--language",
     type=click.Choice(LANGUAGES),
@@ -42,9 +44,10 @@ def command(
     ctx: click.Context,
     host: HostApi,
     target: str,
-    input_: str | None,
+    input_: RunInput,
     variables: tuple[str, ...],
     given: Overrides,
+    narrow: tuple[str, ...],
     language: str | None,
     entry: str | None,
     fail_on_denied: bool,
@@ -58,6 +61,10 @@ def command(
     stdin. The output goes to stdout, the report to stderr. A file that is not a
     configured agent gets only the grants of --allow.
 
+    --narrow gives the run less than the grant: each call needs the permission of both.
+    A value is a tool pattern, a rule as an inline table, or a file with [[allow]] and
+    [[deny]] tables. Several are rules of one narrowing.
+
     \b
     Exit codes: 0 the agent returned 0; 1 it failed; 2 usage or configuration;
     3 the run is suspended; 6 a required server is unavailable.
@@ -70,6 +77,9 @@ def command(
       caxton run hello.wasm --server time="python -m mcp_server_time" \\
           --allow time/get_current_time
       caxton run report -i @input.json --var customer_id=42 --json
+      caxton run report.py --input-text @sales.csv
+      caxton run support --narrow 'crm/lookup_*' --narrow less.toml
+      caxton run payer --narrow '{tools=["bank/pay"], calls=2, params.sum={max=9}}'
       caxton run weather --wire-log=wire.log
     """
     code, recording = host.start(
@@ -80,52 +90,12 @@ def command(
             as_json=as_json,
             target=target,
             language=cast("Language | None", language),
-            input=partial(input_of, input_, taken=target == "-"),
+            input=partial(input_.read, taken=target == "-"),
             entry=entry,
+            narrow=narrow,
         )
     )
     calls = summarise(recording.run_id, recording.own).calls
     if code == 0 and fail_on_denied and calls["denied"]:
         code = FAILED
     ctx.exit(code)
-
-
-def input_of(text: str | None, *, taken: bool) -> JSON:
-    """
-    Return the value of ``--input``.
-
-    Args:
-        text: As typed.
-
-        taken: Stdin is the program.
-
-    Raises:
-        UsageError: It cannot be read, or is not JSON.
-    """
-    from ..lib.codec import load_json
-
-    if text is None:
-        return None
-    if text == "-" and taken:
-        raise UsageError(
-            "stdin cannot be both the program and the input",
-            fix="write the input to a file: --input @input.json",
-        )
-    try:
-        if text == "-":
-            raw = sys.stdin.buffer.read(_MAX_INPUT + 1)
-        elif text.startswith("@"):
-            with Path(text[1:]).open("rb") as file:
-                raw = file.read(_MAX_INPUT + 1)
-        else:
-            raw = os.fsencode(text)
-        return load_json(raw, limit=_MAX_INPUT)
-    except OSError as exc:
-        raise UsageError(
-            f"cannot read the input {text[1:]}: {exc.strerror}",
-            fix="name a file that exists, after @",
-        ) from None
-    except BadBytes as exc:
-        raise UsageError(
-            f"--input: {exc}", fix='pass JSON, for example \'{"location": "Seattle"}\''
-        ) from None

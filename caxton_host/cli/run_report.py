@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..core.calls import JSON
 from ..core.grants.approvals import VERDICTS, Asked, Verdict
+from ..core.grants.freezes import Halted, frozen_in
 from ..core.log.events import (
     ApprovalRequested,
     LogWritten,
@@ -133,10 +135,23 @@ class RunReport:
             error = RestoredError(run_id)
             complain(str(error), self.host.named(error.fix))
             return
+        if halted := halted_in(recording):
+            complain(
+                f"run {run_id} is suspended: {halted}",
+                f"{self.host.command()} runs resume {run_id}, after "
+                f"{self.host.named(halted.fix)}",
+            )
+            return
         if stopped(recording):
             complain(
                 f"run {run_id} is suspended, for its host was stopped",
                 f"{self.host.command()} runs resume {run_id}",
+            )
+            return
+        if callee := recording.waits_for:
+            complain(
+                f"run {run_id} is suspended, for it waits for run {callee}",
+                f"{self.host.command()} runs show {callee}",
             )
             return
         if isinstance(recording.latest.event, RunSuspended) and not waiting:
@@ -170,6 +185,13 @@ class RunReport:
             if waiting
             else f"{self.host.command()} runs resume {run_id}",
         )
+
+
+def halted_in(recording: Recording) -> Halted | None:
+    """Return why a run is suspended if it was frozen."""
+    last = recording.latest.event
+    found = frozen_in(last)
+    return Halted(getattr(last, "call", None) or 0, found) if found else None
 
 
 def stopped(recording: Recording) -> bool:
@@ -220,11 +242,24 @@ def described(asked: Asked) -> list[str]:
     """Return the lines that show a call for approval: all that would be sent."""
     call = asked.requested
     by = " or ".join(map(str, call.by)) or "anybody"
+    what = "an approval" if call.count == 1 else f"{call.count} approvals"
+    but = f", but not by {call.not_by.get('id')}" if call.not_by else ""
+    yes = ", ".join(f"{one.actor.get('id')}" for one in asked.counted.values())
     return [
         f"call   {call.call} (event {asked.seq})  {call.server}/{call.tool}",
-        f"rule   {call.rule} needs an approval by {by}",
+        f"rule   {call.rule} needs {what} by {by}{but}",
+        *([f"given  {len(asked.counted)} of {call.count}, by {yes}"] if yes else []),
         *to_json(call.params, indent=2).split("\n"),
+        *map(_sourced, (call.sources or {}).items()),
     ]
+
+
+def _sourced(found: tuple[str, JSON]) -> str:
+    path, places = found
+    listed = places if isinstance(places, list) else []
+    known = [one for one in listed if isinstance(one, dict)]
+    texts = (f"{one['source']} (call {one['call']}, {one['path']})" for one in known)
+    return f"from   {path}: {', '.join(texts) or 'no source that the rule names'}"
 
 
 def code_of(run: RunSummary) -> int:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.analysis.checking import idle
 from ..core.names import is_server_name, nearest
 from ..core.programs import (
     LARGEST,
@@ -20,7 +21,8 @@ from ..errors import NotFoundError, UsageError
 from ..lib.machine import local_actor
 from ..runs.modules import Code, Library
 from .context import HostApi, StartOptions
-from .overrides import variables_of
+from .output import note
+from .overrides import narrowed, variables_of
 from .runtime import installed
 
 if TYPE_CHECKING:
@@ -40,9 +42,18 @@ def request_of(
     Raises:
         UsageError: The input, a variable, a file or a grant cannot be used.
     """
+    from ..config.narrowing import narrowings
     from ..runs.run_request import RunRequest
 
-    grant = options.given.added_to(agent.grant, config)
+    if options.entry and agent.language is not None:
+        raise UsageError(
+            f"--entry is for a module, and {agent.name} is a program",
+            fix="leave it out, and define run() in the program",
+        )
+    grant = options.given.added_to(agent.grant, config, agent.name)
+    narrow = narrowed(options.narrow)
+    for warning in idle(narrow.bound.grant, grant) if narrow else ():
+        note(f"warning: {warning}")
     library = Library(runtimes=partial(installed, host, quiet=options.quiet))
     given = options.input()
     if agent.program == _STDIN:
@@ -66,6 +77,7 @@ def request_of(
         actor=local_actor(),
         command=what.command,
         files=what.files,
+        bounds=narrowings(narrow, what.narrow, trusted=agent.trusted),
     )
 
 
@@ -93,7 +105,13 @@ def agent_of(config: Config, target: str, language: Language | None) -> Agent:
                 f"--language is for a file, and {target} is a configured agent",
                 fix="leave it out",
             )
-        return config.agents[target]
+        agent = config.agents[target]
+        if agent.session:
+            raise UsageError(
+                f"{target} is a session: its clients make the calls",
+                fix=f"caxton mcp connect {target}",
+            )
+        return agent
     file = Path(target)
     if file == _STDIN:
         return Agent(name="stdin", program=file, runtime=language or "python")
@@ -103,8 +121,8 @@ def agent_of(config: Config, target: str, language: Language | None) -> Agent:
             _check_language(file, language)
             return Agent(name=name, program=file, runtime=language)
         return Agent(name=name, module=file)
-    meant = nearest(target, list(config.agents))
-    known = ", ".join(sorted(config.agents)) or "none"
+    meant = nearest(target, list(config.executed))
+    known = ", ".join(sorted(config.executed)) or "none"
     raise NotFoundError(
         f"no agent {target!r}; the configuration has: {known}",
         fix=f"caxton run {meant}" if meant else "name an agent, a program or a module",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..core.analysis.checking import Known, astray
 from ..core.analysis.grant_hints import grant_for, unoffered
 from ..core.calls import JSON, Completed, Denied, Outcome
+from ..core.grants.bounds import TODAY, bounds_of, grant_of
 from ..core.grants.grants import Grant
 from ..core.log.events import (
     ApprovalDecided,
@@ -30,7 +32,7 @@ from ..core.log.events import (
     outcome_of,
     to_payload,
 )
-from ..core.log.runs import ExportLine, RunSummary, call_of
+from ..core.log.runs import ExportLine, RunSummary, call_of, callee_of
 from ..core.names import meant_tool
 from ..core.text.templates import unfilled
 from ..core.tools.contexts import BUILT_IN
@@ -130,7 +132,29 @@ def rows(history: Sequence[Recorded]) -> list[tuple[object, ...]]:
     ]
 
 
+def bound_lines(bounds: Iterable[JSON]) -> Iterator[str]:
+    """
+    Yield a line for each rule of the grants that bind a run besides its agent's.
+
+    >>> rule = {"id": "allow[1]", "tools": ["crm/*"], "source": "a.toml:1"}
+    >>> one = {"name": "narrow", "grants": {"allow": [rule], "deny": []}, "owner": ""}
+    >>> [*bound_lines([one])]
+    ['narrow.allow[1]  allow crm/*  (a.toml:1)']
+    """
+    for bound in bounds_of(bounds):
+        both = ("deny", bound.grant.deny), ("allow", bound.grant.allow)
+        for kind, rules in both:
+            for rule in rules:
+                tools = ", ".join(pattern.text for pattern in rule.tools)
+                source = f"  ({rule.source})" if rule.source else ""
+                yield plain(f"{bound.rule(rule.id)}  {kind} {tools}{source}")
+        if not bound.grant.allow:
+            yield f"{bound.name}  allows nothing"
+
+
 _PARAMS_WIDTH, _WIDTH, _LINES = 60, 200, 12
+#: Calls with one name and outcome that a report shows each by itself.
+_ALIKE = 5
 
 #: The error of languages when a guest is out of memory.
 _ROOMLESS = re.compile(r"\bMemoryError\b|\bout of memory\b")
@@ -159,7 +183,7 @@ def report(
 
         known: Returns what they offer, as far as it is known.
     """
-    for line in call_lines(history):
+    for line in folded(history):
         note(f"  {line}")
     _placeholders(history)
     known = cache(known)
@@ -213,22 +237,48 @@ def _memory(history: Sequence[Recorded]) -> str:
 
 def call_lines(history: Sequence[Recorded]) -> list[str]:
     """Return one line per call: number, seq, name, parameters, outcome."""
+    return [f"{text}  {end}" for _, text, end in _calls(history)]
+
+
+def folded(history: Sequence[Recorded]) -> list[str]:
+    """Return a line per call; of many with one name and outcome, one for the rest."""
+    lines: list[str] = []
+    alike: Counter[tuple[str, str]] = Counter()
+    for name, text, end in _calls(history):
+        kind = name, re.split(r", | \(", end)[0]
+        alike[kind] += 1
+        if alike[kind] <= _ALIKE:
+            lines.append(f"{text}  {end}")
+    for (name, how), number in alike.items():
+        if number > _ALIKE:
+            lines.append(f"{counted(number - _ALIKE, 'more call')} of {name}  {how}")
+    return lines
+
+
+def _calls(history: Sequence[Recorded]) -> list[tuple[str, str, str]]:
+    """Return the name, the first part of the line, and the outcome of each call."""
+    names: dict[int, str] = {}
     lines: dict[int, str] = {}
     ended: dict[int, str] = {}
     attempts: dict[int, int] = {}
+    callees: dict[int, str] = {}
     for recorded in history:
         event = recorded.event
         if isinstance(event, ToolRetried):
             attempts[event.call] = event.attempt
         elif isinstance(event, ToolInvoked):
             text = "" if event.params is None else to_json(event.params)
+            names[event.call] = event.name
             lines[event.call] = (
                 f"call {event.call} (event {recorded.seq})  {event.name} "
                 f"{clipped(text, _PARAMS_WIDTH)}"
             )
             ended.pop(event.call, None)
+            if callee := callee_of(recorded.stream, event):
+                callees[event.call] = callee
         elif isinstance(event, ApprovalRequested):
             params = clipped(to_json(event.params), _PARAMS_WIDTH)
+            names[event.call] = event.name
             lines[event.call] = (
                 f"call {event.call} (event {recorded.seq})  {event.name} {params}"
             )
@@ -240,7 +290,11 @@ def call_lines(history: Sequence[Recorded]) -> list[str]:
             number = end[0]
             ended[number] = _how(end[1], attempts.get(number, 1))
             lines.setdefault(number, f"call {number} (event {recorded.seq})  edited:")
-    return [f"{text}  {ended.get(n, 'in doubt')}" for n, text in lines.items()]
+    for number, callee in callees.items():
+        ended[number] = f"{ended.get(number, 'under way')}, run {callee}"
+    return [
+        (names.get(n, ""), text, ended.get(n, "in doubt")) for n, text in lines.items()
+    ]
 
 
 def _how(outcome: Outcome, attempts: int) -> str:
@@ -281,7 +335,7 @@ def _denials(
         rule = f", rule {event.rule}" if event.rule else ""
         number = f"call {event.call} (event {seq})"
         note(f"denied: {number} {call.name}: {plain(event.message)}{rule}")
-        if event.code == "not_granted":
+        if event.code == "not_granted" and grant_of(event.rule) in {"", TODAY}:
             granted = None if call.server else unoffered(call.name, asked, grant)
             _tell_grant(call.name, _target(call, servers), agent, known(), granted)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +14,7 @@ from ..core.log.runs import RESTORED, RunSummary, call_list, summarise
 from ..core.names import run_of
 from ..errors import RestoredError
 from ..runs.recording import BROKEN
-from . import explain, run_control
+from . import explain, run_control, trace
 from .context import HostApi, as_json, wait
 from .events import history_of
 from .output import (
@@ -30,8 +30,8 @@ from .output import (
     table,
     to_json,
 )
-from .run_report import deciding, resolving, stopped
-from .run_text import call_lines, error_lines, second
+from .run_report import deciding, halted_in, resolving, stopped
+from .run_text import bound_lines, call_lines, error_lines, second
 
 if TYPE_CHECKING:
     from ..core.log.diff import CallDifference, Diff
@@ -44,17 +44,18 @@ _TIME_LENGTH = len("018bcfe5-6800")
 @click.group("runs")
 def command() -> None:
     """
-    List, show, explain, resume, resolve, fork and compare runs.
+    List, show, explain, trace, resume, resolve, fork and compare runs.
 
     \b
     Examples:
       caxton runs list --agent weather
       caxton runs show @last
       caxton runs explain @last event 2
+      caxton runs trace @last call 3
     """
 
 
-for one in (*run_control.COMMANDS, explain.of_run):
+for one in (*run_control.COMMANDS, explain.of_run, trace.command):
     command.add_command(one)
 
 
@@ -65,6 +66,7 @@ for one in (*run_control.COMMANDS, explain.of_run):
     type=click.Choice(["running", "suspended", "completed", "failed", "cancelled"]),
     help="Only runs in this state.",
 )
+@click.option("--top", is_flag=True, help="Only runs that no agent called.")
 @click.option(
     "-n",
     "--limit",
@@ -81,6 +83,7 @@ def list_(
     host: HostApi,
     agent: str | None,
     state: str | None,
+    top: bool,
     limit: int,
     as_json: bool,
 ) -> None:
@@ -97,7 +100,7 @@ def list_(
       caxton runs list --limit 5
       caxton runs list --agent weather --state failed --json
     """
-    page = host.runs(agent, state, limit)
+    page = host.runs(agent, state, limit, top=top)
     found = page.runs
     if as_json:
         show([run.to_document() for run in found])
@@ -124,8 +127,12 @@ def list_(
 
 def _rows(found: Sequence[RunSummary]) -> None:
     names = [run.run_id for run in found]
+    short = dict(zip(names, shortened(names) if on_terminal() else names, strict=True))
+    columns = ("run", "agent", "state", "calls", "denied", "started at (UTC)", "ms")
+    # A terminal has no room for a column that would be empty.
+    called = not on_terminal() or any(run.parent for run in found)
     table(
-        ("run", "agent", "state", "calls", "denied", "started at (UTC)", "ms"),
+        (*columns, *(("caller",) if called else ())),
         (
             (
                 name,
@@ -135,10 +142,9 @@ def _rows(found: Sequence[RunSummary]) -> None:
                 run.calls.get("denied", ""),
                 second(run.started_at),
                 round(run.duration_ms),
+                *((short.get(run.parent or "", run.parent or ""),) if called else ()),
             )
-            for name, run in zip(
-                shortened(names) if on_terminal() else names, found, strict=True
-            )
+            for name, run in zip(short.values(), found, strict=True)
         ),
     )
 
@@ -189,9 +195,9 @@ def show_(host: HostApi, run: str, as_json: bool) -> None:
         say(f"program {plain(program['name'])}  {plain(program['sha256'])[:12]}")
     say(f"actor   {summary.actor.get('kind')} {summary.actor.get('id')}")
     say(f"state   {_state(summary)}, {summary.duration_ms:.0f} ms")
-    if run_control := summary.forked_from:
-        say(f"forked  from run {run_control['run']} at event {run_control['seq']}")
-    for line in call_lines(history):
+    for line in _origins(summary):
+        say(line)
+    for line in (*bound_lines(summary.bounds), *call_lines(history)):
         say(f"  {line}")
     if summary.error:
         say(f"error   {summary.error['kind']}: {plain(summary.error['message'])}")
@@ -201,6 +207,14 @@ def show_(host: HostApi, run: str, as_json: bool) -> None:
     if summary.state == "suspended":
         for command in wait(_commands(host, summary.run_id)):
             note(f"to go on: {command}")
+
+
+def _origins(run: RunSummary) -> Iterator[str]:
+    """Yield the lines that say which run it comes from."""
+    if fork := run.forked_from:
+        yield f"forked  from run {fork['run']} at event {fork['seq']}"
+    if run.parent:
+        yield f"called  by run {run.parent}, call {run.called_by}"
 
 
 async def _commands(host: HostApi, run_id: str) -> list[str]:
@@ -215,8 +229,12 @@ async def _commands(host: HostApi, run_id: str) -> list[str]:
     if recording.is_restored:
         note(str(RestoredError(run_id)))
         return [f"{going_on} --restored"]
+    if halted := halted_in(recording):
+        return [host.named(halted.fix), going_on]
     if stopped(recording):
         return [going_on]
+    if callee := recording.waits_for:
+        return [f"{host.command()} runs show {callee}"]
     asked = open_questions(recording, SystemClock().now())
     return [
         *(resolving(host, run_id, one.seq) for one in recording.journal().in_doubt),

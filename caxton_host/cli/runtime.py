@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -63,13 +64,18 @@ def _build(
     folder: RuntimeFolder, runtime: Runtime, *, quiet: bool, typescript: bool = False
 ) -> Path:
     doing = f"building the {runtime} runtime, once on this machine"
-    if quiet:
-        return folder.build(runtime, typescript=typescript)
-    if not sys.stderr.isatty():
+    if not quiet and not sys.stderr.isatty():
         note(doing)
-    progress = ticker(f"building the {runtime} runtime")
-    with patience(doing):
-        return folder.build(runtime, progress, typescript=typescript)
+    progress = None if quiet else ticker(f"building the {runtime} runtime")
+    with patience(doing, quiet=quiet) as shown:
+        return folder.build(
+            runtime,
+            progress,
+            typescript=typescript,
+            waiting=partial(
+                shown.part, f"waiting: another process builds the {runtime} runtime"
+            ),
+        )
 
 
 @command.command("list")

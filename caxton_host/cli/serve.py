@@ -184,6 +184,7 @@ def _document(it: Serving, url: str) -> JSON:
         "api": f"{url}/api/v1" if limits.api else None,
         "ui": f"{url}/ui" if limits.api and limits.ui else None,
         "agents": [card.name for card in it.offered()],
+        "sessions": [*sorted(it.service.config().sessions)] if limits.mcp else [],
         "host": it.up.host.stream,
     }
 
@@ -193,7 +194,11 @@ def _tell(it: Serving, url: str) -> None:
     note(f"listening on {url}")
     if limits.mcp:
         names = ", ".join(card.tool for card in it.offered() if card.tool)
-        note(f"  /mcp      {names or _none(it.service.config())}")
+        sessions = sorted(it.service.config().sessions)
+        if names or not sessions:
+            note(f"  /mcp      {names or _none(it.service.config())}")
+        for name in sessions:
+            note(f"  /mcp/{name}   a session")
     if limits.api:
         note("  /api/v1   the control API; /api/v1/openapi.json describes it")
     if limits.api and limits.ui:

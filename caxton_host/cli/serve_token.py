@@ -19,9 +19,10 @@ from ..core.calls import JSON
 from ..core.grants.principals import (
     PREFIX,
     SCOPES,
+    SESSION,
     Principal,
-    Scope,
     Token,
+    TokenScope,
     is_agent_pattern,
 )
 from ..core.names import nearest
@@ -84,9 +85,14 @@ class _Lifetime(click.ParamType[float]):
     "--scope",
     "scopes",
     multiple=True,
-    required=True,
     type=click.Choice([*SCOPES]),
     help="What the token allows. Repeatable.",
+)
+@click.option(
+    "--session",
+    metavar="NAME",
+    shell_complete=completion.sessions,
+    help="The session that it is for, instead of scopes.",
 )
 @click.option(
     "--agent",
@@ -120,7 +126,8 @@ class _Lifetime(click.ParamType[float]):
 def create(
     host: HostApi,
     name: str,
-    scopes: tuple[Scope, ...],
+    scopes: tuple[TokenScope, ...],
+    session: str | None,
     agents: tuple[str, ...],
     roles: tuple[str, ...],
     expires: float,
@@ -139,6 +146,8 @@ def create(
       decide  approve and deny calls, and resolve those in doubt
       admin   all of these; servers, tools, checkpoints and the configuration too
 
+    A token with --session is good for the client of that session alone.
+
     An event records who created the token and for what; no event has its secret.
 
     \b
@@ -149,6 +158,7 @@ def create(
       caxton serve token create --name laptop --scope run -o token.txt
       caxton serve token create --name desk --scope decide --role ops --expires 12h
       caxton serve token create --scope run --agent 'bank-*' --expires never --json
+      caxton serve token create --name cursor --session dev -o token.txt
     """
     check_text("--name", [name])
     if len(name) > _LONGEST_NAME or not name.isprintable():
@@ -159,10 +169,24 @@ def create(
     if output is None and sys.stdout is None:  # click would print nothing.
         raise UsageError("stdout is closed", fix="write it to a file with -o FILE")
     # Names of agents and roles are checked against the configuration.
-    named = ("agents",) if roles or agents != ("*",) else ()
+    named = ("agents",) if session or roles or agents != ("*",) else ()
     config = host.look(*SIGNED, *named, guarded=bool(name))
-    _check_agents(agents, config)
-    _check_roles(roles, scopes, config)
+    if session is not None:
+        if scopes or roles or agents != ("*",):
+            raise UsageError(
+                "a token for a session has no scopes, agents or roles",
+                fix=f"caxton serve token create --session {session}",
+            )
+        _check_session(session, config)
+        scopes, agents = (SESSION,), (session,)
+    else:
+        if not scopes:
+            raise UsageError(
+                "the token would allow nothing",
+                fix="add --scope run, or --session NAME",
+            )
+        _check_agents(agents, config)
+        _check_roles(roles, scopes, config)
     token = Token.new(secrets.token_bytes)
     now = SystemClock().now()
     row = TokenRow(
@@ -253,8 +277,17 @@ def _check_agents(patterns: tuple[str, ...], config: Config) -> None:
             )
 
 
+def _check_session(name: str, config: Config) -> None:
+    known = config.sessions
+    if name not in known:
+        raise UsageError(
+            f"there is no session {name!r}",
+            fix=_meant(name, known, "add [sessions.NAME] to caxton.toml first"),
+        )
+
+
 def _check_roles(
-    roles: tuple[str, ...], scopes: tuple[Scope, ...], config: Config
+    roles: tuple[str, ...], scopes: tuple[TokenScope, ...], config: Config
 ) -> None:
     known = {
         role

@@ -21,7 +21,18 @@ from ..runs.cancellation import restart_document
 from . import completion
 from .context import HostApi, as_json, wait
 from .options import Duration, variable_option, wire_log
-from .output import FAILED, complain, counted, note, patience, plain, say, show, table
+from .output import (
+    FAILED,
+    awaiting,
+    complain,
+    counted,
+    note,
+    patience,
+    plain,
+    say,
+    show,
+    table,
+)
 from .overrides import check_text
 from .server_probe import check_server
 from .tool import Document, headline, print_tools, tell_changed
@@ -255,7 +266,7 @@ def test(
       caxton server test time --wire-log
     """
     started = time.monotonic()
-    with patience(f"starting {name}"):
+    with awaiting(f"starting {name}"):
         try:
             facts, tools = host.test_server(name, variables, wire_log)
         except ServerUnavailable as exc:

@@ -28,7 +28,7 @@ from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import CaxtonError, NotFoundError, UsageError
 from ..ports.tools import RunScope
 from .context import check_known, wait
-from .output import note, patience
+from .output import awaiting, note
 from .overrides import by_hand
 
 if TYPE_CHECKING:
@@ -101,9 +101,10 @@ async def reached(
 
     The *scope* stands for a run where servers use its variables.
     """
-    from ..app.bootstrap import open_store
+    from ..app.bootstrap import library_of, open_store
     from ..app.tool_setup import LateServerProtocols, open_tools
     from ..config import Paths
+    from ..runs.agent_calls import CallingAgents
     from ..telemetry import NoTelemetry
 
     servers = {
@@ -130,7 +131,11 @@ async def reached(
         with contextlib.suppress(CaxtonError):
             store = await stack.enter_async_context(open_store(config, write=False))
         protocols.settle(_Recalled(store) if store else None)
-        yield Reached(await stack.enter_async_context(tools.open(scope)), store)
+        # It lists the agents. Without a host, none can be called.
+        all_ = CallingAgents(
+            source=tools, config=lambda: config, library=library_of(paths)
+        )
+        yield Reached(await stack.enter_async_context(all_.open(scope)), store)
 
 
 def _hidden(scope: RunScope) -> set[str]:
@@ -153,7 +158,7 @@ def known(config: Config, *, start: bool) -> Known:
     with suppress(UsageError):  # There is no log yet.
         wait(_accepted(config, found))
     if start:
-        with patience("asking the servers"):
+        with awaiting("asking the servers"):
             _ask(config, found)
     if config.webhooks:
         found[WEBHOOK] = {
@@ -240,7 +245,7 @@ def tools_of(
 ) -> list[Mapping[str, JSON]]:
     """Return the tools of servers, which are started for it."""
     asked = f"asking {', '.join(servers)}" if required else "asking the servers"
-    with patience(asked):
+    with awaiting(asked):
         scope = by_hand(config, variables)
         offered = wait(offers(config, servers, scope, required=required))
     return [tool_document(offer, offered.accepted) for offer in offered.offers]

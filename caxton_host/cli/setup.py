@@ -1,4 +1,4 @@
-"""Commands that set up a machine: init, doctor, and mcp install."""
+"""Commands that set up a machine: init and doctor."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from pathlib import Path
 
 import click
 
-from ..config.clients import CLIENTS
 from ..errors import UsageError
 from .context import HostApi, as_json
-from .output import FAILED, complain, note, say, show, to_json
+from .output import FAILED, complain, note, say, show
 
 _MCP = ".mcp.json"
 
@@ -140,92 +139,3 @@ def doctor(ctx: click.Context, host: HostApi, as_json: bool) -> None:
             "meet the requirement shown for each; trusted agents run as they are",
         )
         ctx.exit(FAILED)
-
-
-@click.group("mcp")
-def mcp() -> None:
-    """
-    Register caxton as an MCP server of other programs.
-
-    \b
-    Examples:
-      caxton mcp install claude-desktop
-      caxton mcp install vscode --print
-    """
-
-
-@mcp.command("install")
-@click.argument("client", metavar="CLIENT", type=click.Choice([*CLIENTS]))
-@click.option(
-    "--name", default="caxton", show_default=True, help="The name of the entry."
-)
-@click.option(
-    "--print", "only_print", is_flag=True, help="Print the entry and change nothing."
-)
-@click.option("--force", is_flag=True, help="Replace another server with that name.")
-@as_json
-@click.pass_obj
-def install(
-    host: HostApi, client: str, name: str, only_print: bool, force: bool, as_json: bool
-) -> None:
-    """
-    Add caxton serve --stdio to the configuration of a client.
-
-    The rest of the file is kept, with a copy as FILE.bak. A file that is not plain
-    JSON is not changed. The entry of "generic" is always printed.
-
-    \b
-    Clients: claude-desktop and cursor have a file in your home folder; claude-code
-    (.mcp.json) and vscode (.vscode/mcp.json) one in the working folder.
-
-    \b
-    Examples:
-      caxton mcp install claude-desktop
-      caxton -c /etc/caxton/caxton.toml mcp install cursor --name agents
-      caxton mcp install generic
-    """
-    from ..config import clients
-
-    chosen = CLIENTS[client]
-    new = clients.entry(chosen, name, _command(host))
-    path, backup = None, None
-    if not only_print and client != "generic":
-        path = chosen.path(os.environ, Path.cwd())
-        backup = clients.install(path, new, force=force)
-    if as_json:
-        show(
-            {
-                "$type": "caxton.mcp-entry/v1",
-                "client": client,
-                "file": str(path) if path else None,
-                "backup": str(backup) if backup else None,
-                "entry": new,
-            }
-        )
-    elif path is None:
-        say(to_json(new, indent=2))
-    else:
-        note(f"{chosen.title} has {name} in {path}")
-        if backup:
-            note(f"what was there is in {backup}")
-        note(f"start {chosen.title} again")
-
-
-def _command(host: HostApi) -> list[str]:
-    """Return the command that starts a host from any folder."""
-    if "--db" in host.given():
-        raise UsageError(
-            "--db is not written into files of others: it may have a password",
-            fix="name the store in the configuration, as url in [store]",
-        )
-    config = host.look().path
-    if config is None:
-        raise UsageError(
-            "there is no configuration, so there is no agent to serve",
-            fix="caxton init, or name a configuration with --config",
-        )
-    program = Path(sys.executable).with_name("caxton")
-    words = (
-        [str(program)] if program.exists() else [sys.executable, "-m", "caxton_host"]
-    )
-    return [*words, "--config", str(config.resolve()), "serve", "--stdio"]

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from ..core.calls import JSON, Completed
+from ..core.names import AGENTS
 from ..core.text.templates import summary
 from ..core.tools.webhooks import SERVER as WEBHOOK
-from ..errors import ToolError
+from ..errors import ToolError, UsageError
 from ..runs.tool_pinning import unaccepted
 from . import completion
 from .context import HostApi, as_json, check_known, wait
 from .options import variable_option, wire_log
 from .output import (
     FAILED,
+    awaiting,
     complain,
     note,
     patience,
@@ -116,6 +118,11 @@ def call(
     from ..app.tool_setup import server_names
 
     server, name = split(tool)
+    if server == AGENTS:
+        raise UsageError(
+            f"{tool} is an agent, and its calls are recorded",
+            fix=f"caxton run {name}",
+        )
     words = Words.read(params)
     config = tapped(host.load(), wire_log)
     names = server_names(config)
@@ -314,7 +321,7 @@ def accept(
       caxton tool accept crm/lookup
     """
     server, name = split(tool)
-    with patience(f"asking {server}"):
+    with awaiting(f"asking {server}"):
         work = _compare if dry_run else _accept
         before, offer, found = wait(work(host, (server, name), variables))
     state = _state(before, offer, dry_run=dry_run)

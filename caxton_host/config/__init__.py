@@ -14,6 +14,7 @@ from .model import Agent, Config, OAuth, Serve
 from .paths import Paths
 from .sections import json_schema
 from .show import describe
+from .source_checks import check_grant
 
 __all__ = [
     "Agent",
@@ -21,6 +22,7 @@ __all__ = [
     "OAuth",
     "Paths",
     "Serve",
+    "check_grant",
     "describe",
     "json_schema",
     "load",

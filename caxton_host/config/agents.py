@@ -4,23 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields as fields_of
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from ..core.calls import JSON
-from ..core.grants.grants import Grant
+from ..core.calls import JSON, Route
+from ..core.grants.budgets import PERIODS
+from ..core.grants.decisions import may_ever
+from ..core.grants.grants import Grant, Rule, may_mean
 from ..core.limits import Limits
-from ..core.names import is_server_name
+from ..core.names import AGENTS, is_server_name
 from ..core.programs import LANGUAGES
+from ..core.provenance import Origin
+from ..core.text.globs import Pattern
 from ..core.tools.schemas import bounded
-from ..errors import BadBytes
+from ..errors import BadBytes, UsageError
 from ..lib.json_schema import check
 from . import fields as f
 from .fields import STRING, array, mapping, object_, shaped
-from .model import CALLER, Agent, Config, Expose
+from .model import CALLER, Agent, Config, Expose, Session
 from .rules import pattern, rules
-from .servers import env
+from .servers import env, server_name
 from .source import At
 from .tools import SCHEMA_OF_OBJECT, exposed, exposed_name
+
+#: The rule of calls that are let through to find out what a client needs.
+OBSERVE = "observe"
 
 _SIZES = frozenset(
     {
@@ -33,11 +43,14 @@ _SIZES = frozenset(
         "output",
         "log",
         "recorded",
+        "sources",
         "files",
         "scratch",
     }
 )
 _TIMES = frozenset({"compile_cpu", "compute", "wall"})
+#: Seconds that a session may be driven, and the calls of one of its streams.
+_FOREVER_S, _SESSION_CALLS = 1e9, 10_000
 
 
 def agent_name(name: str, at: At) -> None:
@@ -57,10 +70,49 @@ def agent(values: object, at: At) -> Agent:
         ConfigError: It is invalid.
     """
     found = f.read(values, _AGENT, at)
-    allow, deny = found.pop("allow", ()), found.pop("deny", ())
-    read = Agent(name=at.name, grant=Grant(allow=allow, deny=deny), **found)
+    read = Agent(name=at.name, grant=_grant(found, at), **found)
     _check_program(read, at)
     return read
+
+
+def session(values: object, at: At) -> Agent:
+    """
+    Return the agent that a table of a session describes: its clients are the agent.
+
+    Raises:
+        ConfigError: It is invalid.
+    """
+    found = f.read(values, _SESSION, at)
+    observe: tuple[Rule, ...] = found.pop("observe", ())
+    grant = _grant(found, at)
+    grant = replace(grant, allow=(*grant.allow, *observe))
+    if any(may_mean(p, AGENTS) and p.literal for r in grant.allow for p in r.tools):
+        raise at.key("allow").error(
+            "names an agent", fix="serve agents to clients at /mcp: expose.mcp = true"
+        )
+    own = {key: found.pop(key) for key in ("idle", "reset", "context") if key in found}
+    limits = found.pop("limits", session_limits())
+    return Agent(
+        name=at.name, grant=grant, limits=limits, session=Session(**own), **found
+    )
+
+
+def session_limits(**given: Any) -> Limits:  # noqa: ANN401 -- the fields of it
+    """Return the limits of a session: a client may stay for as long as it likes."""
+    usual: dict[str, Any] = {"wall": _FOREVER_S, "total_calls": _SESSION_CALLS}
+    return Limits(**(usual | given))
+
+
+def _grant(found: dict[str, Any], at: At) -> Grant:
+    """Take the rules out of what a table says, and return the grant that they are."""
+    grant = Grant(allow=found.pop("allow", ()), deny=found.pop("deny", ()))
+    if not grant.names_trusted:
+        return grant
+    if not found.get("trusted"):
+        raise at.key("trusted").error(
+            "is missing or empty, and a rule names it", fix='write trusted = ["input"]'
+        )
+    return grant.trusting(found["trusted"])
 
 
 def _check_program(agent: Agent, at: At) -> None:
@@ -157,6 +209,18 @@ def _files(value: object, at: At) -> dict[str, Path]:
     return dict(f.listed(_file)(value, at))
 
 
+@shaped(STRING)
+def _origin(value: object, at: At) -> str:
+    text = f.text(value, at)
+    try:
+        kind = Origin.parse(text).kind
+    except UsageError as exc:
+        raise at.error(str(exc), exc.fix) from None
+    if kind == "trusted":
+        raise at.error("lists itself", fix="remove it")
+    return text
+
+
 _AGENT: f.Fields = {
     "module": ("module", f.path),
     "wasm": ("module", f.path),
@@ -173,8 +237,67 @@ _AGENT: f.Fields = {
     "args": ("args", f.listed(f.text)),
     "env": ("env", env),
     "files": ("files", _files),
+    "trusted": ("trusted", f.listed(_origin)),
+    "authority": ("authority", f.choice("both", "own")),
 }
 shaped(object_(_AGENT))(agent)
+
+
+@shaped(STRING)
+def _all_of(value: object, at: At) -> Pattern:
+    server = f.text(value, at)
+    server_name(server, at)
+    return Pattern.parse(f"{server}/*")
+
+
+@shaped(STRING)
+def _last_day(value: object, at: At) -> int:
+    """Return the end of a day, in microseconds since 1970, UTC."""
+    try:
+        day = value if isinstance(value, date) else date.fromisoformat(str(value))
+    except ValueError:
+        raise at.error("is not a day", fix='write it like: "2026-12-31"') from None
+    end = datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)
+    return int(end.timestamp()) * 1_000_000
+
+
+_OBSERVE: f.Fields = {
+    "until": ("expires", _last_day),
+    "servers": ("tools", f.listed(_all_of)),
+}
+
+
+@shaped(object_(_OBSERVE))
+def _observe(value: object, at: At) -> tuple[Rule, ...]:
+    """Read which servers are open for a while, to find out what a client needs."""
+    found = f.read(value, _OBSERVE, at)
+    for key in ("expires", "tools"):
+        if not found.get(key):
+            raise at.error(
+                "names no end, or no server",
+                fix='write it like: { until = "2026-12-31", servers = ["crm"] }',
+            )
+    return (Rule(id=OBSERVE, **found),)
+
+
+@shaped(mapping({}))
+def _context(value: object, at: At) -> Mapping[str, JSON]:
+    found = f.json_value(f.table(value, at), at)
+    assert isinstance(found, dict)  # noqa: S101 -- a table is a map
+    return found
+
+
+_SESSION: f.Fields = {
+    **{
+        key: _AGENT[key] for key in ("description", "names", "allow", "deny", "trusted")
+    },
+    "limits": ("limits", f.tables(_LIMITS, session_limits)),
+    "idle": ("idle", f.duration),
+    "reset": ("reset", f.choice(*PERIODS)),
+    "observe": ("observe", _observe),
+    "context": ("context", _context),
+}
+shaped(object_(_SESSION))(session)
 
 
 def check_exposed(config: Config, at: At) -> None:
@@ -196,3 +319,52 @@ def check_exposed(config: Config, at: At) -> None:
                 fix='write another name = "..."',
             )
         taken[agent.tool] = name
+
+
+def check_calls(config: Config, at: At) -> None:
+    """
+    Check that no agent may call itself, directly or through others.
+
+    Raises:
+        ConfigError: One may. It names the cycle.
+    """
+    if cycle := cycle_of(config):
+        raise (
+            at.key("agents")
+            .key(cycle[0])
+            .error(
+                f"could call itself: {' -> '.join(cycle)}",
+                fix=_BREAK.format(*cycle[-2:]),
+            )
+        )
+
+
+_BREAK = (
+    'add [[agents.{}.deny]] with tools = ["agents/{}"], or name the agents that it may '
+    "call one by one"
+)
+
+
+def cycle_of(config: Config) -> list[str]:
+    """Return agents each of which may call the next, the first also last; or none."""
+    calls = {
+        name: [
+            other
+            for other in config.executed
+            if may_ever(agent.grant, Route(server=AGENTS, tool=other))
+        ]
+        for name, agent in config.executed.items()
+    }
+    safe: set[str] = set()
+
+    def found(path: list[str]) -> list[str]:
+        name = path[-1]
+        if name in path[:-1]:
+            return path[path.index(name) :]
+        for other in () if name in safe else calls[name]:
+            if cycle := found([*path, other]):
+                return cycle
+        safe.add(name)
+        return []
+
+    return next(filter(None, (found([name]) for name in calls)), list[str]())

@@ -1,175 +1,179 @@
-"""
-The configuration files of MCP clients.
-
-Only one entry is changed; what else a file says stays, in its order.
-"""
+"""MCP clients: where their configuration is, and how an entry for this host looks."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Literal, TypeAlias, cast
+from urllib.parse import urlsplit
 
 from ..core.calls import JSON
 from ..errors import UsageError
-from .files import replace_file
 from .paths import home_folder
 
-_MOST = 16 * 1024 * 1024
+#: The variable in which a client has the token of a session.
+TOKEN = "CAXTON_TOKEN"  # noqa: S105 -- its name
+#: Folders of a project that hold files of clients.
+FOLDERS = frozenset({".cursor", ".vscode"})
+
+Scope: TypeAlias = Literal["user", "project"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
     """
-    A program that starts servers.
+    A program that starts MCP servers.
 
     Attributes:
         title: Its name for people.
 
-        key: Of the table of servers in its file.
+        key: The key of the servers in its file.
 
-        typed: Its entries have a ``type``.
+        typed: Its entries have a ``type``, also for a command.
 
-        file: Where that is on Linux, from the home folder on, or ``None``: in the
-            working folder.
+        user: The user's file on Linux, from the home folder on; ``""``: it has none.
 
         mac: The same on macOS; ``""``: as on Linux.
 
-        here: Where it is in the working folder.
+        project: The project's file, from the working folder on; ``""``: it has none.
+
+        variable: How its file refers to an environment variable ``{}``; ``""``: it
+            cannot, so a token cannot be named there.
     """
 
     title: str
     key: str = "mcpServers"
     typed: bool = False
-    file: str | None = None
+    user: str = ""
     mac: str = ""
-    here: str = ""
+    project: str = ""
+    variable: str = ""
 
-    def path(
+    def places(
         self, environ: Mapping[str, str], cwd: Path, platform: str = sys.platform
-    ) -> Path:
-        """Return the path of its file."""
-        if self.file is None:
-            return cwd / self.here
-        found = self.mac if platform == "darwin" and self.mac else self.file
-        return home_folder(environ) / found
+    ) -> dict[Scope, Path]:
+        """Return the paths of its files: the project's first."""
+        found: dict[Scope, Path] = {}
+        if self.project:
+            found["project"] = cwd / self.project
+        user = self.mac if platform == "darwin" and self.mac else self.user
+        if user:
+            found["user"] = home_folder(environ) / user
+        return found
 
 
+#: Another client is another entry.
 CLIENTS: Mapping[str, Client] = {
     "claude-desktop": Client(
         title="Claude Desktop",
-        file=".config/Claude/claude_desktop_config.json",
+        user=".config/Claude/claude_desktop_config.json",
         mac="Library/Application Support/Claude/claude_desktop_config.json",
     ),
-    "claude-code": Client(title="Claude Code", typed=True, here=".mcp.json"),
-    "cursor": Client(title="Cursor", file=".cursor/mcp.json"),
-    "vscode": Client(
-        title="VS Code", key="servers", typed=True, here=".vscode/mcp.json"
+    "claude-code": Client(
+        title="Claude Code",
+        typed=True,
+        user=".claude.json",
+        project=".mcp.json",
+        variable="${{{}}}",
     ),
-    "generic": Client(title="another client"),
+    "cursor": Client(
+        title="Cursor",
+        user=".cursor/mcp.json",
+        project=".cursor/mcp.json",
+        variable="${{env:{}}}",
+    ),
+    "vscode": Client(
+        title="VS Code",
+        key="servers",
+        typed=True,
+        user=".config/Code/User/mcp.json",
+        mac="Library/Application Support/Code/User/mcp.json",
+        project=".vscode/mcp.json",
+        variable="${{env:{}}}",
+    ),
+    "generic": Client(title="another client", variable="${{{}}}"),
 }
 
 
-def entry(client: Client, name: str, command: Sequence[str]) -> dict[str, JSON]:
-    """Return a configuration of *client* with one server: *command*."""
+def usual(places: Mapping[Scope, Path]) -> Path:
+    """Return the project's file if its folder is there, or else the user's."""
+    project = places.get("project")
+    if project and (project.parent.is_dir() or "user" not in places):
+        return project
+    return places["user"]
+
+
+def command_entry(
+    client: Client, command: Sequence[str], env: Mapping[str, str]
+) -> dict[str, JSON]:
+    """Return the entry of a server that *client* starts, with variables for it."""
     program, *arguments = command
     server: dict[str, JSON] = {"command": program, "args": [*arguments]}
     if client.typed:
         server = {"type": "stdio", **server}
-    return {client.key: {name: server}}
+    return {**server, "env": {**env}} if env else server
 
 
-def installed(before: bytes | None, new: Mapping[str, JSON], *, force: bool) -> bytes:
+def session_entry(client: Client, url: str, session: str) -> dict[str, JSON]:
     """
-    Return the new content of a file.
+    Return the entry of a session at a served host; it names the token's variable.
 
     Args:
-        before: What it holds, or ``None``: it is not there.
+        client: Whose notation it has.
 
-        new: What is to be in it.
+        url: The host, with or without ``/mcp`` or ``/mcp/NAME``.
 
-        force: Replace another server of that name.
-
-    Raises:
-        UsageError: It is no file that can be changed without loss, or has another
-            server of that name.
-    """
-    tree = _tree(before)
-    ((key, servers),) = new.items()
-    known = tree.setdefault(key, {})
-    if not isinstance(known, dict) or not isinstance(servers, dict):
-        raise _unusable(f"its {key} is not a table")
-    for name, server in servers.items():
-        if not force and known.get(name, server) != server:
-            raise UsageError(
-                f"it has another server {name!r}",
-                fix="give it another name with --name, or replace it with --force",
-            )
-        known[name] = server
-    return (json.dumps(tree, indent=2, ensure_ascii=False) + "\n").encode()
-
-
-def install(path: Path, new: Mapping[str, JSON], *, force: bool) -> Path | None:
-    """
-    Change a file, and return its backup if its content changed.
+        session: Its name.
 
     Raises:
-        UsageError: See `installed`; or it cannot be read or written.
+        UsageError: The client cannot refer to a variable, or it is no such URL.
     """
-    try:
-        before = _read(path)
-        after = installed(before, new, force=force)
-        if before == after:
-            return None
-        path.parent.mkdir(parents=True, exist_ok=True)
-        backup = None
-        if before is not None:
-            backup = path.with_name(f"{path.name}.bak")
-            replace_file(backup, before, path.stat().st_mode & 0o777)
-        replace_file(path, after)
-    except UsageError as exc:
-        raise UsageError(f"{path}: {exc}", fix=exc.fix) from None
-    except OSError as exc:
+    parts = urlsplit(url)
+    odd = parts.username or parts.query or parts.fragment
+    if parts.scheme not in {"http", "https"} or not parts.hostname or odd:
         raise UsageError(
-            f"cannot change {path}: {exc.strerror}",
-            fix="caxton mcp install CLIENT --print, and add it by hand",
-        ) from None
-    return backup
+            "--url is not the address of a host", fix="write --url https://host:8080"
+        )
+    if not client.variable:
+        raise UsageError(
+            f"{client.title} has no variables in its file, so a token would be in "
+            "clear text there",
+            fix="leave --url out: it starts caxton mcp connect instead",
+        )
+    base = url.rstrip("/").removesuffix(f"/mcp/{session}").removesuffix("/mcp")
+    token = client.variable.format(TOKEN)
+    return {
+        "type": "http",
+        "url": f"{base}/mcp/{session}",
+        "headers": {"Authorization": f"Bearer {token}"},
+    }
 
 
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
+def is_host(values: object, config: Path | None = None) -> bool:
+    """
+    Return whether an entry is one of `command_entry` or `session_entry`.
+
+    Args:
+        values: The entry.
+
+        config: Only of the host with this configuration, or of a served one.
+    """
+    if not isinstance(values, dict):
+        return False
+    entry = cast("dict[str, object]", values)
+    words = [*_texts(entry.get("args"))]
+    if words[-2:] == ["serve", "--stdio"] or words[-3:-1] == ["mcp", "connect"]:
+        return "--config" in words and (
+            config is None or str(config.resolve()) in words
+        )
+    headers = entry.get("headers")
+    sent = cast("dict[str, object]", headers) if isinstance(headers, dict) else {}
+    named = {client.variable.format(TOKEN) for client in CLIENTS.values()} - {""}
+    return sent.get("Authorization") in {f"Bearer {one}" for one in named}
 
 
-def _tree(data: bytes | None) -> dict[str, JSON]:
-    if not data or not data.strip():
-        return {}
-    if len(data) > _MOST:
-        raise _unusable("it is too large")
-    try:
-        tree = json.loads(data, object_pairs_hook=_unique)
-    except (ValueError, RecursionError):
-        raise _unusable("it is not JSON, or it has comments") from None
-    if not isinstance(tree, dict):
-        raise _unusable("it is not a JSON object")
-    return cast("dict[str, JSON]", tree)
-
-
-def _unique(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError
-    return found
-
-
-def _unusable(why: str) -> UsageError:
-    return UsageError(
-        f"it was not changed: {why}",
-        fix="correct it; or use --print, and add the entry by hand",
-    )
+def _texts(value: object) -> Iterator[str]:
+    for item in cast("list[object]", value) if isinstance(value, list) else ():
+        yield str(item)

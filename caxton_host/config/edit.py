@@ -14,8 +14,9 @@ from pathlib import Path
 from ..core.names import nearest
 from ..core.text.toml_text import key_text, quoted, value_text
 from ..errors import ConfigError, NotFoundError
+from ..lib.files import replace_file
 from .fields import PLAIN_HEADERS, table
-from .files import parse_toml, read_bytes, replace_file
+from .files import parse_toml, read_bytes
 from .key_lines import Lines
 from .load import load_bytes
 from .paths import home_folder
@@ -176,6 +177,18 @@ def append_servers(
         ConfigError: One is there already, or the result would not load; the file is
             unchanged.
     """
+    _replace(path, appended(path, names, tables, environ=environ), environ)
+
+
+def appended(
+    path: Path, names: Sequence[str], tables: str, *, environ: Mapping[str, str]
+) -> str:
+    """
+    Return the content of a file with tables of servers added, which is not checked.
+
+    Raises:
+        ConfigError: One is there already, or the file is broken.
+    """
     text = _read(path, environ) if path.exists() else _NEW_FILE
     described = _servers(text, path, environ)
     for name in names:
@@ -185,7 +198,17 @@ def append_servers(
                 fix=f"remove it first: caxton server remove {name}",
             )
     before = text if text.endswith("\n") or not text else f"{text}\n"
-    _replace(path, before + tables, environ)
+    return before + tables
+
+
+def described_servers(path: Path, environ: Mapping[str, str]) -> dict[str, object]:
+    """
+    Return the tables of servers that a file itself has, as they are written.
+
+    Raises:
+        ConfigError: It cannot be read, or is broken.
+    """
+    return _servers(_read(path, environ), path, environ)
 
 
 def remove_server(path: Path, name: str, *, environ: Mapping[str, str]) -> None:

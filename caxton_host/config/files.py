@@ -1,16 +1,13 @@
 """
-Files: read within bounds, parsed as TOML, JSON or YAML, and replaced atomically.
+Files: read within bounds, and parsed as TOML, JSON or YAML.
 
 The only owner of PyYAML.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Hashable
 from pathlib import Path
@@ -163,37 +160,6 @@ def _too_deep(at: At) -> ConfigError:
         f"is deeper than {_MAX_DEPTH} tables, or has a number that is too long",
         fix="reduce the nesting",
     )
-
-
-def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
-    """
-    Replace the content of a file atomically.
-
-    Args:
-        path: The file, or a link to it. Its folder exists.
-
-        data: The new content.
-
-        mode: Its permissions; default: unchanged, or 0644 for a new file.
-
-    Raises:
-        OSError: It cannot be written, and is unchanged.
-    """
-    target = path.resolve()
-    if mode is None:
-        mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
-    handle, draft = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with open(handle, "wb") as file:  # noqa: PTH123 -- a descriptor
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(draft).chmod(mode)
-        Path(draft).replace(target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(draft).unlink()
-        raise
 
 
 _MAX_NODES = 20_000

@@ -99,7 +99,7 @@ def _signalwire(tree: dict[str, Any], at: At) -> Foreign:
             # An agent and its sidecar often list the same ones.
             if f.table(entry, here) not in seen:
                 seen.append(entry)
-                words = _Words(found, session="global_data.", context=context)
+                words = Words(found, session="global_data.", context=context)
                 _signalwire_server(entry, words, here)
         if block.get("functions"):
             found.notes.append(
@@ -115,7 +115,7 @@ def _signalwire(tree: dict[str, Any], at: At) -> Foreign:
     return found
 
 
-def _signalwire_server(values: dict[str, Any], words: _Words, at: At) -> None:
+def _signalwire_server(values: dict[str, Any], words: Words, at: At) -> None:
     found = words.found
     if not values.get("url"):
         found.notes.append(f"{at.where} is left out: it has no url")
@@ -123,15 +123,15 @@ def _signalwire_server(values: dict[str, Any], words: _Words, at: At) -> None:
     url = words.text(values["url"], at.key("url"))
     words.name = _name_of(url, at, found.servers)
     lines: dict[str, Any] = {"url": url}
-    if headers := _table_of(values, "headers", at):
+    if headers := table_of(values, "headers", at):
         lines["headers"] = words.headers(headers, at.key("headers"))
     if "resources" in values:
         lines["resources"] = f.flag(values["resources"], at.key("resources"))
-    if given := _table_of(values, "resource_vars", at):
+    if given := table_of(values, "resource_vars", at):
         lines["resource_vars"] = words.texts(given, at.key("resource_vars"))
     _unknown(values, {"url", "headers", "resources", "resource_vars"}, at, found)
     found.servers.append(words.name)
-    found.text += _table(("servers", words.name), lines, server_keys())
+    found.text += toml_table(("servers", words.name), lines, server_keys())
 
 
 def _blocks(tree: dict[str, Any], at: At) -> Iterator[tuple[dict[str, Any], At]]:
@@ -173,8 +173,8 @@ def _name_of(url: str, at: At, taken: Sequence[str]) -> str:
 def _ava(tree: dict[str, Any], at: At) -> Foreign:
     found = Foreign()
     here = at.key("mcp")
-    mcp = _table_of(tree, "mcp", at)
-    servers = _table_of(mcp, "servers", here)
+    mcp = table_of(tree, "mcp", at)
+    servers = table_of(mcp, "servers", here)
     if not servers:
         raise at.error("has no mcp.servers", fix="name AVA's ai-agent.yaml")
     on = f.flag(mcp.get("enabled", True), here.key("enabled"))
@@ -187,19 +187,19 @@ def _ava(tree: dict[str, Any], at: At) -> Foreign:
         place = here.key("servers").key(name)
         if not is_server_name(name):
             raise place.error("is not a valid server name here", fix="rename it there")
-        values = _table_of(servers, name, here.key("servers"))
-        words = _Words(found, name=name)
+        values = table_of(servers, name, here.key("servers"))
+        words = Words(found, name=name)
         lines = _ava_server(values, words, place)
         if not on or values.get("enabled") is False:
             lines["enabled"] = False
         found.servers.append(name)
-        found.text += _table(("servers", name), lines, server_keys())
+        found.text += toml_table(("servers", name), lines, server_keys())
         exposed |= _ava_tools(values, words, place)
     found.text += _ava_grants(tree, at, exposed)
     return found
 
 
-def _ava_server(values: dict[str, Any], words: _Words, at: At) -> dict[str, Any]:
+def _ava_server(values: dict[str, Any], words: Words, at: At) -> dict[str, Any]:
     lines: dict[str, Any] = {}
     for key in ("transport", "url", "cwd"):
         if key in values:
@@ -210,23 +210,23 @@ def _ava_server(values: dict[str, Any], words: _Words, at: At) -> dict[str, Any]
     typed += words.listed(values.get("args") or [], at.key("args"))
     if typed:
         lines |= {"command": typed[0], "args": typed[1:]}
-    if env := _table_of(values, "env", at):
+    if env := table_of(values, "env", at):
         lines["env"] = words.env(env, at.key("env"))
-    if headers := _table_of(values, "headers", at):
+    if headers := table_of(values, "headers", at):
         lines["headers"] = words.headers(headers, at.key("headers"))
-    if restart := _table_of(values, "restart", at):
+    if restart := table_of(values, "restart", at):
         here = at.key("restart")
         for key, read in (("enabled", f.flag), ("max_restarts", f.number)):
             if key in restart:
                 read(restart[key], here.key(key))
         lines["restart"] = _renamed(restart, words, here)
-    lines |= _renamed(_table_of(values, "defaults", at), words, at.key("defaults"))
+    lines |= _renamed(table_of(values, "defaults", at), words, at.key("defaults"))
     known = "transport url cwd command args env headers restart defaults enabled tools"
     _unknown(values, {*known.split()}, at, words.found)
     return lines
 
 
-def _ava_tools(values: dict[str, Any], words: _Words, at: At) -> dict[str, str]:
+def _ava_tools(values: dict[str, Any], words: Words, at: At) -> dict[str, str]:
     """Translate the tools of a server, and return the names AVA agents use."""
     exposed: dict[str, str] = {}
     here = at.key("tools")
@@ -237,11 +237,11 @@ def _ava_tools(values: dict[str, Any], words: _Words, at: At) -> dict[str, str]:
         called = options.get("expose_as") or f"mcp_{words.name}_{own}"
         exposed[str(called)] = f"{words.name}/{own}"
         keys = ("servers", words.name, "tools", own)
-        words.found.text += _table(keys, options, tool_keys())
+        words.found.text += toml_table(keys, options, tool_keys())
     return exposed
 
 
-def _renamed(values: Mapping[str, Any], words: _Words, at: At) -> dict[str, Any]:
+def _renamed(values: Mapping[str, Any], words: Words, at: At) -> dict[str, Any]:
     """Return options with Caxton's names and units."""
     found: dict[str, Any] = {}
     for key, value in values.items():
@@ -265,10 +265,10 @@ def _renamed(values: Mapping[str, Any], words: _Words, at: At) -> dict[str, Any]
 def _ava_grants(tree: dict[str, Any], at: At, exposed: Mapping[str, str]) -> str:
     """Return, as comments, grants close to what contexts list."""
     text = ""
-    contexts = _table_of(tree, "contexts", at)
+    contexts = table_of(tree, "contexts", at)
     for name in contexts:
         here = at.key("contexts").key(name)
-        context = _table_of(contexts, name, at.key("contexts"))
+        context = table_of(contexts, name, at.key("contexts"))
         listed = f.items(context.get("tools") or [], here.key("tools"))
         tools = [exposed[tool] for tool in map(str, listed) if tool in exposed]
         if tools:
@@ -285,7 +285,7 @@ def _ava_grants(tree: dict[str, Any], at: At, exposed: Mapping[str, str]) -> str
 
 
 @dataclass(slots=True)
-class _Words:
+class Words:
     """
     Translates the texts of one server.
 
@@ -301,15 +301,17 @@ class _Words:
     context: dict[str, None] = field(default_factory=dict[str, None])
 
     def text(self, value: object, at: At) -> str:
+        """Translate a text."""
         if not isinstance(value, str):
             raise f.wrong(value, "a text", '"..."', at)
         try:
             value.encode()
         except UnicodeEncodeError:
             raise at.error("is not UTF-8 text", fix="correct it") from None
-        return _REFERENCE.sub(lambda match: self._reference(match[1], at), value)
+        return _REFERENCE.sub(lambda match: self.reference(match[1], at), value)
 
-    def _reference(self, reference: str | None, at: At) -> str:
+    def reference(self, reference: str | None, at: At) -> str:
+        """Translate what is between the braces of a reference."""
         if self.session and reference:
             own = reference.removeprefix(self.session)
             if _OUR_NAME.fullmatch(own):
@@ -321,39 +323,47 @@ class _Words:
         raise at.error("a reference in it has no counterpart", fix="write it out there")
 
     def listed(self, values: object, at: At) -> list[str]:
+        """Translate a list of texts."""
         return [
             self.text(item, at.key(n)) for n, item in enumerate(f.items(values, at), 1)
         ]
 
     def texts(self, values: Mapping[str, Any], at: At) -> dict[str, str]:
+        """Translate a table of texts."""
         return {key: self.text(value, at.key(key)) for key, value in values.items()}
 
     def headers(self, values: Mapping[str, Any], at: At) -> dict[str, str]:
+        """Translate headers; most are secrets."""
         return {
-            key: text if key.lower() in _PLAIN else self._hidden(key, text)
+            key: text if key.lower() in _PLAIN else self.hidden(key, text)
             for key, text in self.texts(values, at).items()
         }
 
     def env(self, values: Mapping[str, Any], at: At) -> dict[str, str]:
+        """Translate variables; those whose names sound so are secrets."""
         return {
-            key: self._hidden(key, text) if sounds_secret(key) else text
+            key: self.hidden(key, text) if sounds_secret(key) else text
             for key, text in self.texts(values, at).items()
         }
 
-    def _hidden(self, key: str, text: str) -> str:
+    def hidden(self, key: str, text: str) -> str:
         """Return the reference that replaces a secret value."""
         if not text or "${" in text:
             return text
-        variable = re.sub(r"[^A-Z0-9]+", "_", f"{self.name}_{key}".upper())
-        variable = re.sub(r"^([0-9])", r"_\1", variable)
+        variable = self.variable(key)
         self.found.notes.append(
             f"servers.{self.name}: the value of {key_text(key)} is literal; "
             f"put it into the environment as {variable}"
         )
         return f"${{env:{variable}}}"
 
+    def variable(self, key: str) -> str:
+        """Return a name for the secret of a key of this server."""
+        variable = re.sub(r"[^A-Z0-9]+", "_", f"{self.name}_{key}".upper())
+        return re.sub(r"^([0-9])", r"_\1", variable)
 
-def _table_of(values: Mapping[str, Any], key: str, at: At) -> dict[str, Any]:
+
+def table_of(values: Mapping[str, Any], key: str, at: At) -> dict[str, Any]:
     """Return the table below a key; empty if missing."""
     value = values.get(key)
     return {} if value is None else f.table(value, at.key(key))
@@ -367,7 +377,7 @@ def _unknown(values: Mapping[str, Any], known: set[str], at: At, to: Foreign) ->
     ]
 
 
-def _table(keys: Sequence[str], lines: Mapping[str, Any], known: set[str]) -> str:
+def toml_table(keys: Sequence[str], lines: Mapping[str, Any], known: set[str]) -> str:
     """Return a TOML table; unknown keys become comments."""
     text = f"\n[{'.'.join(map(key_text, keys))}]\n"
     for key, value in lines.items():

@@ -7,8 +7,9 @@ import re
 from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from ..core.names import exposed_name, is_server_name, nearest
+from ..core.names import AGENTS, exposed_name, is_server_name, nearest
 from ..core.text.templates import named
 from ..core.tools.contexts import BUILT_IN
 from ..core.tools.servers import ServerConfig
@@ -16,15 +17,17 @@ from ..core.tools.webhooks import SERVER
 from ..errors import ConfigError
 from . import fields as f
 from . import servers
-from .agents import check_exposed
+from .agents import check_calls, check_exposed
+from .clients import FOLDERS, is_host
 from .files import parse_json, parse_toml, plain_json, read_bytes, text_of
 from .key_lines import Lines
-from .model import Config, Serve
+from .model import Agent, Config, Serve
 from .paths import Paths, find, home_folder
 from .sections import TOP, passwords, store_mistake
 from .serve import from_environment
 from .servers import tools_alone
 from .source import At, ErrorCollector, Secrets, Source
+from .source_checks import check_sources
 
 _DATABASE = "caxton.db"
 #: Comes before ``[store] url``, and after ``--db``.
@@ -122,13 +125,34 @@ def _parts(config: Config, wanted: Collection[str], source: Source) -> Config:
     for key in tree:
         if key not in TOP:
             at.unknown(key, TOP)
+    if "agents" in wanted:
+        wanted = {*wanted, "sessions"}
     said = f.read({k: v for k, v in tree.items() if k in wanted}, TOP, at)
+    said["agents"] = _with_sessions(said, at)
     if "tools" in wanted:
         said["servers"] = f.mapped(tools_alone)(
             tree.get("servers", {}), at.key("servers")
         )
     said["sha256"] = hashlib.sha256(data).hexdigest()
     return replace(config, **said)
+
+
+def _with_sessions(found: dict[str, Any], at: At) -> dict[str, Agent]:
+    """
+    Take agents and sessions out of what a file says, and return all by name.
+
+    Raises:
+        ConfigError: A name is that of an agent and of a session.
+    """
+    agents: dict[str, Agent] = found.pop("agents", {})
+    sessions: dict[str, Agent] = found.pop("sessions", {})
+    for name in sessions.keys() & agents.keys():
+        raise (
+            at.key("sessions")
+            .key(name)
+            .error("is also the name of an agent", fix="rename one of them")
+        )
+    return {**agents, **sessions}
 
 
 def _given_store(environ: Mapping[str, str], option: str | None) -> str | None:
@@ -187,12 +211,6 @@ def _source(path: Path, environ: Mapping[str, str], cwd: Path) -> Source:
     )
 
 
-def _is_this_host(server: ServerConfig, path: Path) -> bool:
-    """Return whether `caxton mcp install` wrote this server for this file."""
-    words = server.command
-    return words[-2:] == ("serve", "--stdio") and str(path.resolve()) in words
-
-
 def _shown(path: Path, cwd: Path) -> str:
     return str(path.relative_to(cwd) if path.is_relative_to(cwd) else path)
 
@@ -226,15 +244,12 @@ def _load(
         with several:
             content = read_bytes(other, at.key("import").key(number))
             origin = replace(source, shown=_shown(other, cwd))
-            imported = {
-                name: one
-                for name, one in import_servers(
-                    other, content, origin, {*own, *servers}
-                ).items()
-                if not _is_this_host(one, path)
-            }
+            taken = {*own, *servers}
+            imported = import_servers(other, content, origin, taken, host=path)
             servers |= imported
             origins.update((name, other) for name in imported)
+    with several:
+        found["agents"] = _with_sessions(found, at)
     with several:
         served = found.pop("serve", Serve())
         found["serve"] = from_environment(served, environ)
@@ -251,7 +266,7 @@ def _load(
         files=(path, *imports),
         **found,
     )
-    for check in (check_tool_names, check_exposed):
+    for check in (check_tool_names, check_exposed, check_sources, check_calls):
         with several:
             check(config, at)
     several.settle()
@@ -265,13 +280,16 @@ def _load(
 
 def _warn_of_unknown_servers(config: Config, at: At) -> None:
     """Warn of rules and names that match no server; another file may have it."""
-    known = [*config.servers, *([SERVER] if config.webhooks else [])]
+    known = [*config.servers, *([SERVER] if config.webhooks else []), AGENTS]
     for name, one in config.agents.items():
         here = at.key("agents").key(name)
         for rule in (*one.grant.allow, *one.grant.deny):
             for pattern in rule.tools:
                 if not any(map(pattern.covers_server, known)):
                     _warn_of_unknown_server(pattern.text, known, here.key(rule.id))
+                server, callee = pattern.literal or ("", "")
+                if server == AGENTS and callee not in config.agents:
+                    here.key(rule.id).warn(f"there is no agent {callee}")
         for own, (server_of, tool) in one.names.items():
             if server_of not in known:
                 _warn_of_unknown_server(
@@ -303,7 +321,7 @@ def _warn_of_unknown_server(target: str, known: list[str], at: At) -> None:
 
 
 def import_servers(
-    path: Path, data: bytes, source: Source, taken: Container[str]
+    path: Path, data: bytes, source: Source, taken: Container[str], *, host: Path
 ) -> dict[str, ServerConfig]:
     """
     Return the servers in a file of another program, by valid names.
@@ -318,10 +336,12 @@ def import_servers(
         taken: Names that ``caxton.toml`` or an earlier import gave; these win, and
             what the file says of them is not read.
 
+        host: The configuration. The entries of its own host are left out.
+
     Raises:
         ConfigError: The file is broken, or a server in it cannot be.
     """
-    source = replace(source, folder=_workspace(path), imported=True, lines=Lines(""))
+    source = replace(source, folder=workspace(path), imported=True, lines=Lines(""))
     text = plain_json(data, At(source=source))
     at = At(source=replace(source, lines=Lines(text, is_json=True)))
     tree = parse_json(data, at)
@@ -336,8 +356,10 @@ def import_servers(
     several = ErrorCollector()
     for original, values in f.table(tree[key], at, '{"NAME": {...}}').items():
         here = at.key(original)
+        if is_host(values, host):
+            continue
         with several:
-            name = _fitting(original, here)
+            name = fitting(original, here)
             if name in taken:
                 here.warn(f"ignored: another file already defines a server {name}")
             elif name in found:
@@ -350,17 +372,32 @@ def import_servers(
     return found
 
 
-def _workspace(path: Path) -> Path:
+def workspace(path: Path) -> Path:
     """Return where relative paths start: `.vscode` is not the project."""
     folder = path.parent
-    return folder.parent if folder.name == ".vscode" else folder
+    return folder.parent if folder.name in FOLDERS else folder
 
 
-def _fitting(name: str, at: At) -> str:
-    """Return a valid server name: ``my server`` becomes my-server."""
+def fitted_name(name: str) -> str:
+    """
+    Return a server name without what is not allowed in it; it may be empty.
+
+    >>> fitted_name("my server")
+    'my-server'
+    """
     fitted = re.sub(r"[^A-Za-z0-9_.-]", "-", name)
-    fitted = re.sub(r"_+", "_", fitted).strip("_.-")[:64].rstrip("_")
-    if fitted == SERVER or not is_server_name(fitted):
+    return re.sub(r"_+", "_", fitted).strip("_.-")[:64].rstrip("_")
+
+
+def fitting(name: str, at: At) -> str:
+    """
+    Return a valid server name, with a warning if it is another.
+
+    Raises:
+        ConfigError: Nothing valid is left of it.
+    """
+    fitted = fitted_name(name)
+    if fitted in {SERVER, AGENTS} or not is_server_name(fitted):
         raise at.error("is not a valid server name", fix="rename it there")
     if fitted != name:
         at.warn(f"is named {fitted} here")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ..core.calls import JSON
+from ..core.grants.budgets import Period
 from ..core.grants.grants import Grant
 from ..core.limits import Limits, Places
 from ..core.names import nearest
@@ -57,6 +58,24 @@ class Expose:
     output_schema: Mapping[str, JSON] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """
+    How an agent is served that is a client.
+
+    Attributes:
+        idle: Seconds without a call after which its stream ends.
+
+        reset: The period after which its limits are whole again; ``None``: never.
+
+        context: Variables of its runs.
+    """
+
+    idle: float = 1800.0
+    reset: Period | None = None
+    context: Mapping[str, JSON] = field(default_factory=dict[str, JSON])
+
+
 #: The value of `Agent.program` if each call passes one.
 CALLER: Final = "caller"
 
@@ -86,6 +105,14 @@ class Agent:
         env: Its environment.
 
         files: The paths that it has for files and folders of the machine.
+
+        trusted: The sources that rules name together as ``trusted``.
+
+        authority: Which grants bind it when another agent calls it: its own and those
+            of its caller, or its own alone.
+
+        session: Its clients make its calls, and nothing is executed; ``None``: it is
+            executed.
     """
 
     name: str
@@ -104,6 +131,9 @@ class Agent:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    trusted: tuple[str, ...] = ()
+    authority: Literal["both", "own"] = "both"
+    session: Session | None = None
 
     @property
     def own_names(self) -> dict[str, JSON]:
@@ -242,7 +272,7 @@ class Config:
 
         context: Variables of a run, by name.
 
-        agents: By name.
+        agents: By name; those too whose clients are the agent.
 
         places: How much runs at a time.
 
@@ -293,6 +323,17 @@ class Config:
     files: tuple[Path, ...] = ()
     watch: bool = False
     serve: Serve = field(default_factory=Serve)
+
+    @property
+    def sessions(self) -> dict[str, Agent]:
+        """The agents that are clients, by name."""
+        return {name: one for name, one in self.agents.items() if one.session}
+
+    @property
+    def executed(self) -> dict[str, Agent]:
+        """The agents that are executed, by name: all but sessions."""
+        found = self.agents.items()
+        return {name: agent for name, agent in found if agent.session is None}
 
     def options(self, server: str, tool: str) -> ToolOptions:
         """Return the configured options of a tool of a server or webhook."""

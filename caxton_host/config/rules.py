@@ -13,7 +13,10 @@ from typing import Any, cast
 from ..core.calls import JSON
 from ..core.grants.approvals import Approve
 from ..core.grants.budgets import (
+    ANSWER,
+    MOST,
     PERIODS,
+    PRICE_UNIT,
     UNIT,
     Budget,
     CallCount,
@@ -23,7 +26,13 @@ from ..core.grants.budgets import (
     Sum,
     exact,
 )
-from ..core.grants.conditions import CONDITION_KEYS, NOT_IN_DENY, Conditions
+from ..core.grants.conditions import (
+    CONDITION_KEYS,
+    NOT_IN_ALLOW,
+    NOT_IN_DENY,
+    Conditions,
+)
+from ..core.grants.constraints import FROM, MENTION, NOT_FROM, URLS
 from ..core.grants.grants import Rule
 from ..core.names import is_server_name
 from ..core.text.globs import Pattern
@@ -75,6 +84,8 @@ def _approve(params: f.Reader) -> f.Reader:
         # Silence is never a yes, so there is nothing else to say.
         "otherwise": ("", f.choice("deny")),
         "when": ("when", when),
+        "count": ("count", f.some),
+        "not_requester": ("not_requester", f.flag),
     }
     return f.tables(fields, Approve)
 
@@ -104,8 +115,16 @@ def _roles(value: object, at: At) -> tuple[str, ...]:
 _CALLS = re.compile(r"([0-9]{1,9}) ?/ ?([a-z]+)")
 _EXAMPLE = 'calls = "5/run", or calls = ["5/run", "20/day"]'
 _PERS = ("run", *PERIODS)
-#: Of what is counted in 64 bits, a good deal less.
-_MOST = 9 * 10**12
+_OF_PARAMETER = ("of", "max", "per")
+_OF_ANSWER = ("estimate", "price", "prices")
+#: By whether the sum is one of answers.
+_SUMS = {
+    False: '{ of = "amount", max = 200000, per = "day" }',
+    True: '{ of = "result$.usage.total_tokens", max = 50000, per = "run", '
+    "estimate = 2000 }",
+}
+_PRICE = re.compile(r"[0-9]{1,7}(\.[0-9]{1,17})?(e-[0-9]{1,2})?")
+_HIGHEST = 10**6
 
 
 def _budgets(found: dict[str, Any], at: At) -> dict[str, Any]:
@@ -128,7 +147,7 @@ def _budgets(found: dict[str, Any], at: At) -> dict[str, Any]:
     return {"calls": calls, "budgets": tuple(budgets)}
 
 
-def _check_accounts(rules: Sequence[Rule], at: At) -> None:
+def check_accounts(rules: Sequence[Rule], at: At) -> None:
     """
     Check that no two rules of an agent share a budget account.
 
@@ -191,13 +210,28 @@ def _sums(value: object, at: At) -> tuple[Sum, ...]:
 
 def _sum(value: object, at: At) -> Sum:
     found = f.read(value, _SUM, at)
-    for key in _SUM:
+    is_of_answer = str(found.get("of")).startswith(f"{ANSWER}$")
+    for key in (*_OF_PARAMETER, "estimate") if is_of_answer else _OF_PARAMETER:
         if key not in found:
-            raise at.error(
-                f"has no {key}",
-                fix='write it like: { of = "amount", max = 200000, per = "day" }',
-            )
-    return Sum(of=found["of"], limit=found["max"], per=found["per"])
+            raise at.error(f"has no {key}", fix=f"write it like: {_SUMS[is_of_answer]}")
+    if odd := [key for key in _OF_ANSWER if key in found and not is_of_answer]:
+        raise at.key(odd[0]).error(
+            "is only valid for a number of the answer",
+            fix=f"write it like: {_SUMS[True]}",
+        )
+    if {"price", "prices"} <= found.keys():
+        raise at.error("has a price and prices", fix="keep one, as default of prices")
+    prices = found.pop("prices", {})
+    return Sum(limit=found.pop("max"), **found, **prices)
+
+
+@shaped(STRING)
+def _source(value: object, at: At) -> str:
+    """Read the source of a sum: a parameter, or a path of the answer."""
+    if not isinstance(value, str) or not value.startswith(f"{ANSWER}$"):
+        return _parameter(value, at)
+    _path(value.removeprefix(ANSWER), at)
+    return value
 
 
 @shaped(STRING)
@@ -217,12 +251,50 @@ def _most(value: object, at: At) -> int:
         amount: int | None = int(Decimal(value) * UNIT)
     else:
         amount = exact(cast("Any", value))
-    if not amount or amount > _MOST * UNIT:
+    if not amount or amount > MOST:
         raise at.error(
-            f"is not a number above 0, up to {_MOST}, with at most six decimals",
-            fix='write it like: max = 200000, or max = "199.95"',
+            f"is not a number above 0, up to {MOST // UNIT}, with at most six decimals",
+            fix=f'write it like: {at.name} = 200000, or {at.name} = "199.95"',
         )
     return amount
+
+
+@shaped(either(STRING, {"type": "number"}))
+def _price(value: object, at: At) -> int:
+    """Read the price of one, in `PRICE_UNIT`."""
+    text = repr(value) if type(value) in {int, float} else value
+    if isinstance(text, str) and _PRICE.fullmatch(text):
+        price = Decimal(text) * PRICE_UNIT
+        if price == int(price) and price <= _HIGHEST * PRICE_UNIT:
+            return int(price)
+    raise at.error(
+        f"is not a price from 0 to {_HIGHEST}, with at most twelve decimals",
+        fix='write it like: price = 0.000002, or price = "0.000002"',
+    )
+
+
+@shaped(mapping(either(STRING, {"type": "number"})))
+def _table(value: object, at: At) -> dict[str, int]:
+    found = f.table(value, at, '{ "m-small" = 0.000001 }')
+    return {key: _price(price, at.key(key)) for key, price in found.items()}
+
+
+_PRICES: f.Fields = {
+    "by": ("by", _parameter),
+    "table": ("prices", _table),
+    "default": ("price", _price),
+}
+
+
+@shaped(object_(_PRICES, "by", "table"))
+def _prices(value: object, at: At) -> dict[str, Any]:
+    found = f.read(value, _PRICES, at)
+    if not found.get("by") or not found.get("prices"):
+        raise at.error(
+            "has no by, or no prices in its table",
+            fix='write it like: { by = "model", table = { "m-small" = 0.000001 } }',
+        )
+    return found
 
 
 @shaped(STRING)
@@ -250,12 +322,15 @@ def _per(value: object, at: At) -> Period:
 
 
 _SUM: f.Fields = {
-    "of": ("of", _parameter),
+    "of": ("of", _source),
     "max": ("max", _most),
     "per": ("per", _per),
+    "estimate": ("estimate", _most),
+    "price": ("price", _price),
+    "prices": ("prices", _prices),
 }
 
-_SUM_SHAPE = object_(_SUM, *_SUM)
+_SUM_SHAPE = object_(_SUM, *_OF_PARAMETER)
 shaped(either(_SUM_SHAPE, array(_SUM_SHAPE)))(_sums)
 
 #: The keys of an ``allow`` table.
@@ -301,7 +376,7 @@ def rules(kind: str) -> f.Reader:
             with several:
                 rules.append(_rule(fields, table, above.key(f"{kind}[{number}]")))
         several.settle()
-        _check_accounts(rules, above)
+        check_accounts(rules, above)
         return tuple(rules)
 
     return all_of
@@ -366,7 +441,7 @@ def _params(*, deny: bool) -> f.Reader:
     def reader(value: object, at: At) -> Conditions:
         spec = f.json_value(f.table(value, at, "{ NAME = { ... } }"), at)
         assert isinstance(spec, dict)  # noqa: S101 -- a table is one
-        _plain(spec, at)
+        check_plain(spec, at)
         try:
             found = Conditions.parse(spec, deny=deny)
         except ConditionError as exc:
@@ -403,12 +478,35 @@ def _check_pattern(regex: str, at: At) -> None:
         ) from None
 
 
+_SOURCES = array(STRING)
+_MENTION: Shape = {
+    "type": "object",
+    "properties": {
+        "tool": STRING,
+        "param": STRING,
+        FROM: _SOURCES,
+        "path": STRING,
+    },
+    "required": ["tool", "param"],
+    "additionalProperties": False,
+}
+_URLS: Shape = {
+    "type": "object",
+    "properties": {FROM: _SOURCES, NOT_FROM: _SOURCES, MENTION: _MENTION},
+    "additionalProperties": False,
+}
+
+
 def _condition(name: str, said: Iterable[str]) -> Shape:
     same: Shape = {"$ref": f"#/$defs/{name}"}
     of_keys: Shape = {"names": same, "values": same, "max": INTEGER}
     below: Shape = {
         "each": same,
         "some": same,
+        FROM: _SOURCES,
+        NOT_FROM: _SOURCES,
+        MENTION: _MENTION,
+        URLS: _URLS,
         "has": mapping(same),
         "keys": {
             "type": "object",
@@ -424,17 +522,24 @@ def _condition(name: str, said: Iterable[str]) -> Shape:
     }
 
 
-def _plain(value: JSON, at: At) -> None:
-    # The rule is recorded, and visible to every reader of the log.
+def check_plain(value: JSON, at: At) -> None:
+    """
+    Check that a value has no variable.
+
+    It is recorded, and visible to every reader of the log.
+
+    Raises:
+        ConfigError: It has one.
+    """
     if isinstance(value, str) and _REFERENCE.search(value):
         raise at.error(
-            "contains a variable, which conditions do not support",
+            "contains a variable, which is not supported here",
             fix="write its value",
         )
     if isinstance(value, (dict, list)):
         parts = value.items() if isinstance(value, dict) else enumerate(value, 1)
         for key, part in parts:
-            _plain(part, at.key(key))
+            check_plain(part, at.key(key))
 
 
 @shaped(one_of(("allow", "deny")))
@@ -464,7 +569,7 @@ _ALLOW: f.Fields = {
 DEFS: dict[str, Shape] = {
     name: _condition(name, said)
     for name, said in (
-        ("condition", CONDITION_KEYS - {"some"}),
+        ("condition", CONDITION_KEYS - NOT_IN_ALLOW.keys()),
         ("denied", CONDITION_KEYS - NOT_IN_DENY.keys()),
     )
 }

@@ -12,7 +12,7 @@ from ..core.text.templates import texts
 from ..core.tools.contexts import RESERVED
 from ..core.tools.servers import ServerConfig
 from . import fields as f
-from .agents import agent, agent_name
+from .agents import agent, agent_name, session
 from .fields import STRING, object_, shape_of, shaped
 from .model import Audit, ContextVar
 from .rules import DEFS
@@ -225,6 +225,7 @@ TOP: f.Fields = {
     "serve": ("serve", serve),
     "context": ("context", f.mapped(_variable, _variable_name)),
     "agents": ("agents", f.mapped(agent, agent_name)),
+    "sessions": ("sessions", f.mapped(session, agent_name)),
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import quote, urlsplit
 
-from ..core.names import is_server_name
+from ..core.names import AGENTS, is_server_name
 from ..core.text.urls import in_the_clear
 from ..core.tools.servers import (
     BreakerOptions,
@@ -134,6 +134,10 @@ def server_name(name: str, at: At) -> None:
     if name == SERVER:
         raise at.error(
             "the name is reserved for [webhooks.NAME]", fix="give it another name"
+        )
+    if name == AGENTS:
+        raise at.error(
+            "the name is reserved for [agents.NAME]", fix="give it another name"
         )
     if not is_server_name(name):
         raise at.error(

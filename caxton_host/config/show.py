@@ -11,7 +11,7 @@ from ..core.tools.servers import ServerConfig
 from ..core.tools.webhooks import Webhook
 from .key_lines import Lines
 from .load import STORE_VARIABLE
-from .model import Agent, Config, Serve
+from .model import Agent, Config, Serve, Session
 from .paths import CONFIG_VARIABLE, STATE_VARIABLE
 from .serve import VARIABLES, variable
 from .source import sounds_secret
@@ -63,7 +63,12 @@ def describe(config: Config) -> dict[str, JSON]:
             }
             for name, variable in config.context.items()
         },
-        "agents": {name: _agent(agent) for name, agent in config.agents.items()},
+        "agents": {name: _agent(agent) for name, agent in config.executed.items()},
+        "sessions": {
+            name: _session(agent, agent.session)
+            for name, agent in config.agents.items()
+            if agent.session
+        },
         "warnings": [*config.warnings],
     }
 
@@ -168,6 +173,12 @@ def _agent(agent: Agent) -> dict[str, JSON]:
         "env": {**agent.env},
         "files": [*agent.files],
     }
+
+
+def _session(agent: Agent, session: Session) -> dict[str, JSON]:
+    of_agent = ("description", "limits", "names", "grant")
+    known = _agent(agent)
+    return {key: known[key] for key in of_agent} | {**asdict(session)}
 
 
 #: Settings by their dotted keys, with their variables. ``config`` and ``state`` have no

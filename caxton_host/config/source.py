@@ -196,7 +196,10 @@ def _key(name: str) -> str:
 _MAX_FILE = 64 * 1024
 _REFERENCE = re.compile(r"\$?\$\{([^{}]*\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_ENV = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:(?::-|\|)(.*))?", re.DOTALL)
+#: A variable and its default, as imported files spell them.
+ENV_REFERENCE = re.compile(
+    r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?:(?::-|\|)(.*))?", re.DOTALL
+)
 _REFERENCED = re.compile(
     r"(?:[A-Za-z]{1,20} )?(?:\$\{(?:env:[A-Za-z_][A-Za-z0-9_]*|file:[^{}]+)\})+"
 )
@@ -268,7 +271,7 @@ class Secrets:
                 return str(at.source.folder)
             elif reference == "userHome":
                 return str(self.home)
-        found = _ENV.fullmatch(reference)
+        found = ENV_REFERENCE.fullmatch(reference)
         if not found or not (at.source.imported or reference.startswith("env:")):
             raise at.error(
                 "contains an unknown reference",

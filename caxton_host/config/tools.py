@@ -158,7 +158,14 @@ def _check_cache(options: ToolOptions | Webhook, at: At) -> None:
         )
 
 
+@shaped(one_of(("accepted",)))
+def _accepted(value: object, at: At) -> bool:
+    return bool(f.choice("accepted")(value, at))
+
+
 _TOOL: f.Fields = {
+    "source": ("source", f.flag),
+    "shared_writes": ("shared_writes", _accepted),
     "expose_as": ("expose_as", exposed),
     "effect": ("effect", _EFFECT),
     "key_argument": ("key_argument", f.text),
@@ -178,7 +185,23 @@ _TOOL: f.Fields = {
 def _tool(value: object, at: At) -> ToolOptions:
     found = ToolOptions(**f.read(value, _TOOL, at))
     _check_cache(found, at)
+    _check_source(found, at)
     return found
+
+
+def _check_source(options: ToolOptions, at: At) -> None:
+    """Check that only tools that read, and whose answers are kept, are sources."""
+    if options.shared_writes and not options.source:
+        raise at.key("shared_writes").error(
+            "has no effect without source = true", fix="remove it"
+        )
+    needed = {"effect": "read", "record": "full", "reply": "full"}
+    for key, value in needed.items() if options.source else ():
+        if getattr(options, key) != value:
+            raise at.key("source").error(
+                f'is only valid for a tool with {key} = "{value}"',
+                fix=f'write {key} = "{value}" beside it, or remove source',
+            )
 
 
 TOOLS = f.mapped(_tool)

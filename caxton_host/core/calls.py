@@ -204,6 +204,11 @@ class Completed:
 
         withheld: ``{"sha256", "bytes"}`` of the data that agent and log do not get.
 
+        settles: What the call has spent in truth of budgets that the answer settles,
+            by key. The gateway sets it.
+
+        reached: ``SERVER/TOOL`` of what the run of an agent called to answer.
+
         contents: The bytes of the blobs, by digest, until they are in the log.
 
         told: Makes the message from the data, where these suffice.
@@ -219,6 +224,8 @@ class Completed:
     cut: bool = False
     cached: bool = False
     withheld: dict[str, JSON] | None = None
+    settles: dict[str, int] | None = None
+    reached: tuple[JSON, ...] = ()
     contents: Mapping[str, builtins.bytes] = field(
         default_factory=dict[str, builtins.bytes], compare=False, repr=False
     )

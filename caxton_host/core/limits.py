@@ -72,12 +72,20 @@ class Limits:
 
         recorded: All payloads of the events of the run.
 
+        sources: The index of the sources of values, if a rule asks for them.
+
         wasi_calls: Calls of WASI. It and the next two are for WASI programs; ``None``:
             the default, which `of` fills in for them.
 
         files: The configured files of a WASI program.
 
         scratch: What it writes into files, in memory.
+
+        depth: Levels of runs below it: those that it calls, those that these call.
+
+        children: Runs that it calls.
+
+        descendants: Runs below it in all. Of the run at the top, this counts.
     """
 
     module: int = 32 * _MIB
@@ -98,9 +106,13 @@ class Limits:
     output: int = _MIB
     log: int = 64 * 1024
     recorded: int = 256 * _MIB
+    sources: int = 64 * _MIB
     wasi_calls: int | None = None
     files: int | None = None
     scratch: int | None = None
+    depth: int = 4
+    children: int = 100
+    descendants: int = 1_000
 
     def memory_of(self, *, large: bool) -> int:
         """Return the limit on memory; *large*: for a component or an interpreter."""

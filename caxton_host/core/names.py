@@ -9,6 +9,12 @@ from collections.abc import Iterable
 #: Prefix of the streams of runs; the run id follows.
 RUN = "run/"
 
+#: The server whose tools are the configured agents: the host itself.
+AGENTS = "agents"
+
+#: The version of the ids of runs that agents called, and its place in an id.
+CALLED, VERSION_AT = 8, 14
+
 _SERVER = re.compile(r"[A-Za-z0-9](?:_?[A-Za-z0-9.-])*")
 _TOOL = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _UNSAFE = re.compile(r"[^a-zA-Z0-9_-]")
@@ -120,7 +126,7 @@ def idempotency_key(run_id: str, number: int) -> str:
     return hashlib.sha256(f"{run_id}/{number}".encode()).hexdigest()
 
 
-def uuid7(at_us: int, entropy: bytes) -> str:
+def uuid7(at_us: int, entropy: bytes, version: int = 7) -> str:
     """
     Return a UUID of version 7 (RFC 9562, section 5.7).
 
@@ -129,16 +135,49 @@ def uuid7(at_us: int, entropy: bytes) -> str:
 
         entropy: Ten random bytes.
 
+        version: 8 for the same form with a meaning of its own (section 5.8).
+
     >>> uuid7(1_700_000_000_000_000, bytes(10))
     '018bcfe5-6800-7000-8000-000000000000'
     """
     low = int.from_bytes(entropy, "big")
     value = (at_us // 1000 & (1 << 48) - 1) << 80
-    value |= 0x7 << 76 | (low >> 62 & 0xFFF) << 64
+    value |= version << 76 | (low >> 62 & 0xFFF) << 64
     value |= 0b10 << 62 | low & (1 << 62) - 1
     text = f"{value:032x}"
     parts = text[:8], text[8:12], text[12:16], text[16:20], text[20:]
     return "-".join(parts)
+
+
+def called_run(caller: str, key: str) -> str:
+    """
+    Return the id of the run that a call of an agent is answered by.
+
+    It follows from the call, so that any host finds the run again. Its version tells it
+    from the id of a run that was not called: see `is_called`.
+
+    Args:
+        caller: The run that makes the call. The id has its time, and is listed with it.
+
+        key: The idempotency key of the call.
+
+    >>> called_run("018bcfe5-6800-7000-8000-000000000000", "ab" * 32)
+    '018bcfe5-6800-8eae-abab-abababababab'
+    """
+    at_ms = int(caller.replace("-", "")[:12], 16)
+    return uuid7(at_ms * 1000, bytes.fromhex(key)[:10], CALLED)
+
+
+def is_called(run_id: str) -> bool:
+    """
+    Return whether a run was called by another one, by its id.
+
+    >>> is_called("018bcfe5-6800-8eae-abab-abababababab")
+    True
+    >>> is_called("018bcfe5-6800-7000-8000-000000000000")
+    False
+    """
+    return run_id[VERSION_AT : VERSION_AT + 1] == str(CALLED)
 
 
 def nearest(name: str, known: list[str]) -> str | None:

@@ -182,16 +182,25 @@ CODE_SCHEMA: Mapping[str, JSON] = MappingProxyType(
                 "description": "The program, at most 256 KiB.",
             },
             "input": {"description": "The input of the program; null by default."},
+            "narrow": {
+                "type": "array",
+                "items": {"type": "string"},
+                "maxItems": 100,
+                "description": "The only tools that the program may call, of those "
+                "that it has, as SERVER/TOOL; * stands for any characters.",
+            },
         },
         "required": ["code"],
         "additionalProperties": False,
     }
 )
 
+_TAKEN = ("code", "input", "narrow")
 
-def called_with(value: JSON, language: Language) -> tuple[Program, JSON]:
+
+def called_with(value: JSON, language: Language) -> tuple[Program, JSON, JSON]:
     """
-    Return the program that a caller passed, and its input.
+    Return the program that a caller passed, its input, and its only tools, if named.
 
     Args:
         value: As `CODE_SCHEMA` says.
@@ -209,10 +218,10 @@ def called_with(value: JSON, language: Language) -> tuple[Program, JSON]:
             fix='pass for example {"code": "print(1)"}',
         )
     for key in given:
-        if key not in {"code", "input"}:
-            meant = nearest(key, ["code", "input"])
+        if key not in _TAKEN:
+            meant = nearest(key, [*_TAKEN])
             raise UsageError(
-                f"the agent takes code and input, and no {key!r}",
+                f"the agent takes {', '.join(_TAKEN)}, and no {key!r}",
                 fix=f"did you mean {meant}?" if meant else f"leave out {key}",
             )
     try:
@@ -224,4 +233,4 @@ def called_with(value: JSON, language: Language) -> tuple[Program, JSON]:
     suffix = next(suffix for suffix, one in _BY_SUFFIX.items() if one == language)
     most = LARGEST_OF_CALLERS
     program = program_of(f"code{suffix}", source, language=language, most=most)
-    return program, given.get("input")
+    return program, given.get("input"), given.get("narrow")

@@ -1,22 +1,24 @@
 """
 Budgets of a call: what is reserved in the store, and what its refusals mean.
 
-The recorded grants of a run and today's grants each have rules with budgets. If both
-have the same budget, the stricter limit counts, and the budget is spent once.
+Each grant that binds a run has rules with budgets. If two of them have the same budget,
+the stricter limit counts, and the budget is spent once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never, cast
 
-from ..core.calls import JSON, Denied
-from ..core.grants.budgets import CallCount, Concurrency, Cost, Pace, Period, Sum
+from ..core.calls import JSON, Completed, Denied
+from ..core.grants.bounds import Bound
+from ..core.grants.budgets import CallCount, Concurrency, Cost, Pace, Sum
 from ..core.grants.call_terms import Terms
-from ..core.grants.decisions import Allowed, Refusal
+from ..core.grants.decisions import Refusal
 from ..core.grants.grants import Rule
+from ..core.grants.settlement import settled
 from ..core.log.events import ApprovalRequested, ToolInvoked
 from ..ports.log import Refused, Reservation
 
@@ -36,30 +38,43 @@ class Want:
 
         rule: The rule that has the budget.
 
-        today: Whether the rule is one of today's grants, and not a recorded one.
+        bound: The grant of that rule.
+
+        run: The run that shares this budget with the runs below it, or ``""``.
     """
 
     cost: Cost
     amount: int
     rule: Rule
-    today: bool
+    bound: Bound
+    run: str = ""
+
+    @property
+    def key(self) -> str:
+        """How events name the budget."""
+        if self.run:
+            return f"#{self.run}/{self.cost.key}"
+        return self.bound.key(self.cost.key)
 
     def reservation(self, agent: str, call: int) -> Reservation:
         """Return the reservation for call number *call* of a run."""
         budget = self.cost.budget
+        key = f"{self.bound.owner or agent}/{self.cost.key}"
         reservation = Reservation(
-            key=f"{agent}/{self.cost.key}",
+            key=self.key if self.run else key,
             amount=self.amount,
             limit=budget.limit,
-            rule=f"today.{self.rule.id}" if self.today else self.rule.id,
+            rule=self.bound.rule(self.rule.id),
         )
         match budget:
             case Pace():
                 return replace(reservation, every=budget.every)
             case Concurrency():
                 return replace(reservation, call=call)
+            case CallCount() | Sum() if budget.per == "run":
+                return reservation
             case CallCount() | Sum():
-                return replace(reservation, per=cast("Period", budget.per))
+                return replace(reservation, per=budget.per)
             case _:
                 assert_never(budget)
 
@@ -116,15 +131,14 @@ class Out:
     What the store has refused of one call so far.
 
     Attributes:
-        recorded: Rules of the recorded grants that cannot allow it, by id.
-
-        today: Rules of today's grants that cannot allow it, by id.
+        refusals: Rules that cannot allow it, by the name of their grant and by id.
 
         waited_s: Seconds for which it has waited for room in a budget.
     """
 
-    recorded: dict[str, Refusal] = field(default_factory=dict[str, Refusal])
-    today: dict[str, Refusal] = field(default_factory=dict[str, Refusal])
+    refusals: dict[str, dict[str, Refusal]] = field(
+        default_factory=dict[str, "dict[str, Refusal]"]
+    )
     waited_s: float = 0.0
 
     def take(self, want: Want, refused: Refused) -> float:
@@ -144,32 +158,102 @@ class Out:
 
     def refuse(self, want: Want, refused: Refused) -> None:
         """Note that the rule of *want* cannot allow the call."""
-        rules = self.today if want.today else self.recorded
+        rules = self.refusals.setdefault(want.bound.name, {})
         rules[want.rule.id] = want.refusal(refused)
+
+    def of(self, name: str) -> Mapping[str, Refusal]:
+        """Return the rules of the grant of that name that cannot allow it, by id."""
+        return self.refusals.get(name, {})
 
 
 def wants(
-    allowed: Allowed | None, params: Mapping[str, JSON]
+    by: Iterable[tuple[Bound, Rule]],
+    params: Mapping[str, JSON],
+    shared: Callable[[Bound], str] = lambda _: "",
+    also: Iterable[Want] = (),
 ) -> tuple[list[Want], dict[str, int]]:
     """
     Return what a call takes of the store's budgets, and of all budgets by key.
 
     Args:
-        allowed: The rules that allow the call; ``None`` if it is denied.
+        by: The rules that allow the call, with their grants.
 
         params: The parameters of the call.
+
+        shared: Returns the run that shares the budgets of a run by a grant with the
+            runs below it, or ``""``.
+
+        also: What it takes besides.
     """
     found: dict[str, Want] = {}
-    spends: dict[str, int] = {}
-    for number, one in enumerate(allowed.rules if allowed else ()):
-        for cost in one.costs(params):
+    for want in (*_wants(by, params, shared), *also):
+        other = found.get(want.key, want)
+        stricter = min(other, want, key=lambda one: one.cost.budget.limit)
+        # Two grants may estimate the same budget differently.
+        found[want.key] = replace(stricter, amount=max(want.amount, other.amount))
+    kept = [want for want in found.values() if want.run or not want.cost.is_of_run]
+    return kept, {key: want.amount for key, want in found.items()}
+
+
+def _wants(
+    by: Iterable[tuple[Bound, Rule]],
+    params: Mapping[str, JSON],
+    shared: Callable[[Bound], str],
+) -> Iterator[Want]:
+    for bound, rule in by:
+        run = shared(bound)
+        for cost in rule.costs(params):
             assert cost.amount is not None  # noqa: S101 -- or it was not allowed
-            want = Want(cost, cost.amount, one, today=number > 0)
-            spends[cost.key] = cost.amount
-            other = found.setdefault(cost.key, want)
-            if cost.budget.limit < other.cost.budget.limit:
-                found[cost.key] = want
-    return [want for want in found.values() if not want.cost.is_of_run], spends
+            yield Want(cost, cost.amount, rule, bound)
+            if run and cost.is_of_run:
+                yield Want(cost, cost.amount, rule, bound, run)
+        if run and rule.calls is not None:
+            yield Want(calls_of(rule.calls, rule.account), 1, rule, bound, run)
+
+
+def calls_of(limit: int, account: str) -> Cost:
+    """Return what a call takes of a number of calls that runs share."""
+    budget = CallCount(limit=limit, per="run")
+    return Cost(budget, f"{account}/{budget.key}", 1)
+
+
+def settles(
+    bounds: Iterable[Bound],
+    invoked: ToolInvoked,
+    params: Mapping[str, JSON],
+    done: Completed,
+    *,
+    again: bool,
+) -> dict[str, int] | None:
+    """
+    Return what an answered call has spent in truth, by those keys that it settles.
+
+    Args:
+        bounds: The grants that bind the run.
+
+        invoked: The intent of the call.
+
+        params: Its parameters, as they were sent.
+
+        done: The answer, as it came.
+
+        again: Whether an earlier send without an answer may have reached the server:
+            the estimate stands for it.
+    """
+    spends = cast("dict[str, int]", invoked.spends or {})
+    target, found = (invoked.server or "", invoked.tool or ""), dict[str, int]()
+    for bound in bounds:
+        truth = settled(bound.grant, target, params, done, bound.share(spends))
+        for name, amount in truth.items():
+            key = bound.key(name)
+            for one in (key, *(k for k in spends if _is_shared(k, name))):
+                found[one] = max(amount + again * spends[key], found.get(one, 0))
+    return found or None
+
+
+def _is_shared(key: str, name: str) -> bool:
+    """Return whether runs share that budget of their rules; see `Want.key`."""
+    return key.startswith("#") and key.partition("/")[2] == name
 
 
 def _later(seconds: float | None) -> str:

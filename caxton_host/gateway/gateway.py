@@ -34,7 +34,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from ..core.calls import (
     JSON,
@@ -50,6 +50,7 @@ from ..core.calls import (
 )
 from ..core.grants.call_terms import Terms
 from ..core.grants.journal import Answered, InDoubt, Recall
+from ..core.grants.settlement import Correction, corrections
 from ..core.limits import Limits
 from ..core.log.events import (
     ApprovalRequested,
@@ -59,10 +60,19 @@ from ..core.log.events import (
     ToolRetried,
     settled,
 )
-from ..errors import FailureKind, LeaseLost, RunStopped, Sent, StoreError, ToolError
-from ..ports.log import Refused, Reservation
+from ..core.names import AGENTS
+from ..errors import (
+    FailureKind,
+    LeaseLost,
+    RunStopped,
+    Sent,
+    StoreError,
+    Suspend,
+    ToolError,
+)
+from ..ports.log import Refused, Reservation, was_refused
 from ..ports.tools import Asker, ToolClient, ToolRequest
-from .call_budgets import Judged, Out, Want
+from .call_budgets import Judged, Out, Want, settles
 from .judge import NOWHERE, Judge
 from .recorder import Recorder, Reports, unwatched
 
@@ -224,7 +234,8 @@ class Gateway:
                 intent, nothing was sent.
 
             Suspend: The call was sent before a crash, and its effect is unknown; or
-                a person has to approve it first, and nothing was sent.
+                a person has to approve it first, and nothing was sent; or it is
+                frozen; or the run that answers it is suspended.
         """
         pending = self.recall(call)
         if isinstance(pending.known, Answered):
@@ -276,6 +287,9 @@ class Gateway:
             LeaseLost: See `call`.
 
             StoreError: See `call`.
+
+            Suspend: It was frozen before it was sent, or the run that answers it is
+                suspended. It stays open.
         """
         if pending.is_ready:
             pending.is_ready = False
@@ -283,9 +297,16 @@ class Gateway:
             pending.answer = self._settle(pending.call, outcome)
         return pending.answer
 
+    def give_up(self, pending: PendingCall) -> None:
+        """Close an admitted call that nobody waits for any more. It is not sent."""
+        if pending.is_ready:
+            pending.is_ready = False
+            self._stop(pending.call, "no")
+
     def _decide(self, calls: Sequence[PendingCall]) -> Sequence[PendingCall]:
         """Decide about *calls* in order, and return those to record."""
         judge, journal = self.judge, self.recorder.journal
+        judge.bind_today()
         tallies, several, is_over = journal.tallies, len(calls) > 1, False
         if several:
             tallies = tallies.copy()  # Each call counts for those behind it.
@@ -295,6 +316,7 @@ class Gateway:
             if isinstance(one.known, Answered):
                 continue
             new.append(one)
+            judge.check_thawed(one.call)
             if isinstance(one.known, InDoubt):
                 one.event = judge.retry(one.call, one.known)
                 one.terms = judge.terms_of(one.known)
@@ -321,20 +343,21 @@ class Gateway:
         Returns:
             False if the store refuses what they spend: decide about them again.
         """
-        events = [event for one in calls for event in one.events]
         to_send = [one for one in calls if one.outcome is None]
         if not to_send:
-            self.recorder.queue(*events)
-            self._note(calls)
+            self._queue(calls)
             return True
         wants = [want for one in to_send for want in one.wants]
         reserve = [reservation for _, _, reservation in wants]
         try:
-            refused = await self.recorder.append(*events, reserve=reserve)
+            refused = await self.recorder.append(*_events(calls), reserve=reserve)
         except Exception:
             raise
-        except BaseException:
-            # Cancelled while the log, which has them, commits them.
+        except BaseException as exc:
+            # Cancelled while the log committed them.
+            if was_refused(exc):
+                self._give_up(calls)
+                raise
             self._note(calls)
             for one in calls:
                 if one.is_ready and one.judged:  # or it stays in doubt
@@ -345,6 +368,16 @@ class Gateway:
             return False
         self._note(calls)
         return True
+
+    def _queue(self, calls: Sequence[PendingCall]) -> None:
+        """Record *calls* of which none is sent."""
+        self.recorder.queue(*_events(calls))
+        self._note(calls)
+
+    def _give_up(self, calls: Sequence[PendingCall]) -> None:
+        """Close *calls*, which are not recorded, unless the next host makes them."""
+        if not self.recorder.leaving:
+            self._queue(_unsent(calls))
 
     def _note(self, calls: Sequence[PendingCall]) -> None:
         """Note that *calls* are recorded now."""
@@ -388,8 +421,7 @@ class Gateway:
             await self.wait(seconds)
         except BaseException:
             # Cancelled while the calls, which are not recorded yet, wait.
-            if not self.recorder.leaving:
-                await self._record(_unsent(calls))
+            self._give_up(calls)
             raise
 
     async def _forward(self, pending: PendingCall) -> Completed | Failed:
@@ -420,7 +452,8 @@ class Gateway:
                 if not retry.again(effect, exc.kind, sends.sent, sends=tries):
                     return self._failed(sends, exc)
             else:
-                return self._taken(sends, sends.counted(done, self.judge.now()))
+                done = sends.counted(done, self.judge.now())
+                return self._taken(sends, self._measured(sends, done))
             await self._send_again(sends, retry.pause(sends.key, tries))
         raise AssertionError  # pragma: no cover -- the loop returns or raises
 
@@ -447,6 +480,7 @@ class Gateway:
             timeout=sends.terms.timeout,
             quiet=sends.is_quiet,
             guessed=route.guessed,
+            handed=self.judge.handed if route.server == AGENTS else (),
             asker=self._asker(call) if route.effect == "read" else None,
             on_progress=reports.take,
             queued=partial(self._queued, sends),
@@ -454,7 +488,7 @@ class Gateway:
         )
         try:
             return await self.tools.call_tool(request)
-        except (ToolError, StoreError):
+        except (ToolError, StoreError, Suspend):
             raise
         except BaseException:
             # The run is stopped while the tool works. The call is closed: an open
@@ -471,6 +505,7 @@ class Gateway:
         yield  # If its turn never comes, it stays so.
         sends.is_queued = False
         self._check_lease(sends.call)
+        self.judge.check_thawed(sends.call, sends.sent)
 
     async def _resend(self, sends: _Sends) -> None:
         """Record that the transport sends again, because the server asks for it."""
@@ -478,10 +513,9 @@ class Gateway:
         self._check_lease(sends.call)
 
     def _asker(self, call: ToolCall) -> Asker:
-        judge, today = self.judge, self.recorder.journal.today
         return Asker(
-            agent=judge.agent,
-            grants=(judge.grant,) if today is None else (judge.grant, today),
+            agent=self.judge.agent,
+            grants=tuple(bound.grant for bound in self.judge.bounds),
             params_sha256=call.digest,
         )
 
@@ -497,6 +531,7 @@ class Gateway:
         """Wait, and make durable that a call is sent again."""
         try:
             await self.wait(after_s)
+            self.judge.check_thawed(sends.call, sends.sent)
             await self._record_send(sends, "transport")
         except Exception:
             raise
@@ -520,6 +555,15 @@ class Gateway:
             text, code = _UNTOLD[exc.kind], None
         return Failed(kind=exc.kind, sent=sends.sent, message=text, code=code)
 
+    def _measured(self, sends: _Sends, done: Completed) -> Completed:
+        """Return an answer with what it says that the call has spent."""
+        call, again = sends.call, sends.sent != "no"
+        intent, _ = self.recorder.journal.intent(call.number)
+        if not intent.spends:
+            return done
+        given, bounds = call.params or {}, self.judge.bounds
+        return replace(done, settles=settles(bounds, intent, given, done, again=again))
+
     def _taken(self, sends: _Sends, done: Completed) -> Completed | Failed:
         route, terms = sends.route, sends.terms
         done = terms.conceal(done)
@@ -540,12 +584,21 @@ class Gateway:
         """Queue the event that closes the call."""
         kept = self._kept(call, outcome)
         blobs = kept.contents if isinstance(kept, Completed) else None
-        self.recorder.queue(settled(call.number, kept), blobs=blobs)
+        correct = self._corrections(call, outcome)
+        self.recorder.queue(settled(call.number, kept), blobs=blobs, correct=correct)
         answer = Answered(outcome, self.recorder.log.recorded_at)
         if kept is not outcome:
             # As long as this host drives the run, its guest may be executed again.
             self.recorder.journal.hold(call.number, answer)
         return answer
+
+    def _corrections(self, call: ToolCall, outcome: Outcome) -> Sequence[Correction]:
+        if not isinstance(outcome, Completed) or not outcome.settles:
+            return ()
+        intent, at = self.recorder.journal.intent(call.number)
+        spends = cast("dict[str, int]", intent.spends)
+        age = self.judge.now() - at
+        return [*corrections(self.judge.agent, spends, outcome.settles, age)]
 
     def _kept(self, call: ToolCall, outcome: Outcome) -> Outcome:
         route = self.judge.routes.get(call.name, NOWHERE)
@@ -565,6 +618,10 @@ def checked(answer: Answered) -> Answered:
     if isinstance(outcome, Denied) and outcome.code == "limit":
         raise RunStopped(str(outcome.rule).removeprefix("limits."), outcome.message)
     return answer
+
+
+def _events(calls: Sequence[PendingCall]) -> list[Event]:
+    return [event for one in calls for event in one.events]
 
 
 def _unsent(calls: Sequence[PendingCall]) -> list[PendingCall]:

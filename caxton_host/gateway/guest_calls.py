@@ -18,6 +18,7 @@ from typing import TypeAlias
 from ..core.calls import JSON, OK, Completed, Outcome, ToolCall, reply
 from ..core.grants.approvals import Unapproved
 from ..core.grants.decisions import may_ever
+from ..core.grants.freezes import Halted
 from ..core.grants.journal import Answered
 from ..core.limits import Limits
 from ..core.log.events import LogWritten
@@ -29,7 +30,7 @@ from ..ports.watch import RunSpan, Served, Span
 from .gateway import Gateway, PendingCall, checked
 
 #: Watches a call, or does nothing.
-_Watch: TypeAlias = AbstractContextManager[Span | None]
+Watch: TypeAlias = AbstractContextManager[Span | None]
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -102,9 +103,7 @@ class GuestCalls:
             return await self._carry_out(self._bad_batch(batch, fuel, str(exc)))
         calls: list[PendingCall] = []
         for name, params in items:
-            digest = codec.sha256(params)
-            call = self._tool_call(name, params, len(params), digest, fuel)
-            calls.append(self.gateway.recall(call))
+            calls.append(self.pending(name, params, fuel))
             if len(params) > _LONG:
                 await asyncio.sleep(0)
         known = await self._finish(calls)
@@ -115,9 +114,23 @@ class GuestCalls:
             raise RunStopped("result", f"{text} allowed")
         return self._answer(OK, data, max((each.at for each in known), default=0))
 
+    def pending(self, name: bytes | None, params: bytes, fuel: int = 0) -> PendingCall:
+        """Take the first step of a call whose bytes are whole; see `Gateway.recall`."""
+        digest = codec.sha256(params)
+        call = self._tool_call(name, params, len(params), digest, fuel)
+        return self.gateway.recall(call)
+
+    async def finish(self, one: PendingCall, watch: Watch) -> Answered | None:
+        """Take the last steps of a call within its span; see `Gateway.finish`."""
+        with watch as span:
+            known = await self.gateway.finish(one)
+            if known:
+                self._note(span, one.call, known)
+        return known
+
     async def _finish(self, calls: Sequence[PendingCall]) -> list[Answered]:
         """Record calls together, send them at the same time, and return the answers."""
-        watches = [self._watch(one.call) for one in calls]
+        watches = [self.watch(one.call) for one in calls]
         try:
             await self.gateway.admit(calls)
         except Suspend as exc:
@@ -130,11 +143,14 @@ class GuestCalls:
                         raise
             raise
 
-        async def finish(one: PendingCall, watch: _Watch) -> None:
-            with watch as span:
-                known = await self.gateway.finish(one)
-                if known:
-                    self._note(span, one.call, known)
+        suspended: dict[int, Suspend] = {}
+
+        async def finish(one: PendingCall, watch: Watch) -> None:
+            # One that is frozen, or whose run waits, lets the others end.
+            try:
+                await self.finish(one, watch)
+            except Suspend as exc:
+                suspended[one.call.number] = exc
 
         try:
             # First come, first served: each begins before a stop can reach it.
@@ -143,10 +159,11 @@ class GuestCalls:
                     group.create_task(finish(one, watch))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
+        _check(suspended)
         return [checked(one.answer) for one in calls if one.answer]
 
     async def _carry_out(self, call: ToolCall) -> Answer:
-        with self._watch(call) as span:
+        with self.watch(call) as span:
             known = await self.gateway.call(call)
             self._note(span, call, known)
         self.recorded += _apart(known.outcome)
@@ -166,7 +183,8 @@ class GuestCalls:
         self.seeded = self.calls
         return Answer(status, data, at, self.seeds[max(reached)] if reached else b"")
 
-    def _watch(self, call: ToolCall) -> _Watch:
+    def watch(self, call: ToolCall) -> Watch:
+        """Return what watches a call, if it is made now."""
         served = self.served.get(call.number)
         if served is None and self.gateway.recorder.journal.answers(call.number):
             return nullcontext()
@@ -235,9 +253,12 @@ class GuestCalls:
 
     def _exposed(self, name: bytes) -> str | None:
         """Return the exposed name of a granted tool that is named by its path."""
-        for exposed, route in self.gateway.judge.routes.items():
+        judge = self.gateway.judge
+        for exposed, route in judge.routes.items():
             path = f"{route.server}/{route.tool}"
-            if path.encode() == name and may_ever(self.gateway.judge.grant, route):
+            if path.encode() == name and all(
+                may_ever(bound.grant, route) for bound in judge.bounds
+            ):
                 return exposed
         return None
 
@@ -262,6 +283,19 @@ class GuestCalls:
         if self.calls > self.limits.total_calls:
             return "total_calls"
         return "recorded" if self.recorded > self.limits.recorded else ""
+
+
+def _check(suspended: Mapping[int, Suspend]) -> None:
+    """
+    Return if no call of a batch suspends the run.
+
+    Raises:
+        Suspend: One does.
+    """
+    if halted := [exc for exc in suspended.values() if isinstance(exc, Halted)]:
+        raise halted[0].with_others(halted)
+    if suspended:
+        raise suspended[min(suspended)]
 
 
 def _apart(outcome: Outcome) -> int:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from ..core.grants.journal import Journal
+from ..core.grants.settlement import Correction
 from ..core.log.events import Event, ToolProgress
 from ..core.text.redact import Redactor
 from ..errors import StoreError
-from ..ports.log import EventLog, Refused, Reservation
+from ..ports.log import EventLog, Refused, Reservation, was_refused
 from ..ports.tools import Progress
 
 #: Reports recorded of one send. A tool that sends more is not worth the disk.
@@ -49,14 +50,19 @@ class Recorder:
         recorder._applied(events)
         return recorder
 
-    def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
+    def queue(
+        self,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        correct: Sequence[Correction] = (),
+    ) -> None:
         """
         Record *events* without waiting; see `EventLog.queue`.
 
         Raises:
             StoreError: See there. The journal is as before.
         """
-        self.log.queue(*events, blobs=blobs)
+        self.log.queue(*events, blobs=blobs, correct=correct)
         self._applied(events)
 
     async def append(
@@ -75,9 +81,10 @@ class Recorder:
             refused = await self.log.append(*events, blobs=blobs, reserve=reserve)
         except Exception:
             raise
-        except BaseException:
-            # Cancelled while the log, which has the events, commits them.
-            self._applied(events)
+        except BaseException as exc:
+            # Cancelled while the log committed the events.
+            if not was_refused(exc):
+                self._applied(events)
             raise
         if refused is None:
             self._applied(events)

@@ -29,6 +29,12 @@ class Streams(Protocol):
 class Tails(Protocol):
     """A log, as it grows."""
 
+    def stream_events(
+        self, stream: str | None = None, *, after: int = 0
+    ) -> AsyncGenerator[Recorded]:
+        """Yield the events that there are, in the order of their positions."""
+        ...
+
     def tail(
         self,
         after: str | None = None,
@@ -81,17 +87,11 @@ class History(Streams, Tails, Protocol):
         """Yield events with agent and actor of their run, which is JSON."""
         ...
 
-    def stream_events(
-        self, stream: str | None = None, *, after: int = 0
-    ) -> AsyncGenerator[Recorded]:
-        """Yield the events that there are, in the order of their positions."""
-        ...
-
 
 class Readings(Tails, Protocol):
     """A log, for clients: page by page, and as it grows."""
 
-    async def runs(
+    async def runs(  # noqa: PLR0913 -- a filter each
         self,
         limit: int,
         agent: str | None = None,
@@ -99,6 +99,7 @@ class Readings(Tails, Protocol):
         *,
         prefix: str = "",
         before: tuple[int, str] | None = None,
+        top: bool = False,
     ) -> list[RunRow]:
         """
         Return at most *limit* runs, newest first.
@@ -113,6 +114,8 @@ class Readings(Tails, Protocol):
             prefix: Only those whose ids have this prefix.
 
             before: Only those after the run with this start time and id.
+
+            top: Only those that no other run called.
         """
         ...
 

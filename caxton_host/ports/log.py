@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 
 from ..core.calls import JSON
 from ..core.grants.budgets import Period
+from ..core.grants.settlement import Correction
 from ..core.log.events import Event
 from ..core.log.requests import Request
 from ..core.log.runs import RunRow
@@ -69,6 +70,11 @@ class Refused:
     retry_after: float | None = None
 
 
+def was_refused(cancelled: BaseException) -> bool:
+    """Return whether an append stored nothing whose caller was cancelled."""
+    return any(isinstance(one, Refused) for one in cancelled.args)
+
+
 class EventLog(Protocol):
     """The stream of one run. It has one writer; a second one is refused."""
 
@@ -91,12 +97,18 @@ class EventLog(Protocol):
         """
         ...
 
-    def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
+    def queue(
+        self,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        correct: Sequence[Correction] = (),
+    ) -> None:
         """
         Add *events* to the stream, in order, without waiting.
 
         They become durable together, with the next append or a few milliseconds
-        later. Blobs are kept by digest, in the same transaction.
+        later. Blobs are kept by digest, and budgets are corrected, in the same
+        transaction.
 
         Raises:
             StoreError: An event that was queued before could not be stored.
@@ -113,10 +125,13 @@ class EventLog(Protocol):
         Add *events*, and return once they and all queued before are durable.
 
         Without events, wait for those that are queued. If a reservation is refused,
-        only these events are dropped. If the caller is cancelled, they are stored
-        nevertheless, and may then have spent nothing.
+        only these events are dropped. A cancellation of the caller takes effect once
+        that is known.
 
         Raises:
+            asyncio.CancelledError: The caller was cancelled. Its argument is `Refused`
+                if a reservation is refused; otherwise the events are stored.
+
             LeaseLost: Another host drives the run now. Stop it, and write no more.
 
             StoreError: An event could not be stored. The stream takes no more.

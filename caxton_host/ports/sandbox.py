@@ -96,6 +96,8 @@ class Guest:
     Attributes:
         domain: Guests of different trust domains never share a worker.
 
+        level: How many runs wait for the run of the guest, one for another.
+
         entry: The exported function to call.
 
         limits: What it may use.
@@ -127,6 +129,7 @@ class Guest:
     context: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     tools: bytes = b"\x90"
     program: bytes = b"\xc0"
+    level: int = 0
     command: bytes = b"\xc0"
     seed: bytes
     seeds: Mapping[int, bytes] = field(default_factory=dict[int, bytes])

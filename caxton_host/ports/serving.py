@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..core.grants.principals import Scope
+from ..core.grants.principals import TokenScope
 from .history import LogReader
-from .log import SharedStore
+from .log import EventLog, SharedStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +22,9 @@ class TokenRow:
 
         digest: SHA-256 of the secret, in hex.
 
-        scopes: What its bearer may do.
+        scopes: What its bearer may do; or `SESSION` alone.
 
-        agents: Of which agents; see `Principal`.
+        agents: Of which agents; see `Principal`. With `SESSION`: of which sessions.
 
         roles: For approvals.
 
@@ -38,7 +38,7 @@ class TokenRow:
     id: str
     name: str
     digest: str
-    scopes: tuple[Scope, ...]
+    scopes: tuple[TokenScope, ...]
     agents: tuple[str, ...] = ("*",)
     roles: tuple[str, ...] = ()
     created_at: int
@@ -61,6 +61,10 @@ class Tokens(Protocol):
         Raises:
             StoreError: It cannot be read; its bearer is refused.
         """
+        ...
+
+    async def all(self) -> list[TokenRow]:
+        """Return all tokens, oldest first."""
         ...
 
 
@@ -116,6 +120,20 @@ class ServingStore(SharedStore, Protocol):
     @property
     def reader(self) -> LogReader:
         """Reads the log."""
+        ...
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens of callers."""
+        ...
+
+    async def resume_log(self, stream: str) -> EventLog:
+        """
+        Return the log of a stream, to append to its end.
+
+        Raises:
+            NotFoundError: It has no events.
+        """
         ...
 
     @property

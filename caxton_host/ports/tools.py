@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from ..core.calls import JSON, Completed
+from ..core.grants.bounds import Bound
 from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import Offered
+from ..core.limits import Limits
 from ..core.tools.contexts import ServerResource
 
 
@@ -48,6 +50,12 @@ class RunScope:
         private: The names of the variables that are never recorded.
 
         trigger: What started it: ``cli``, ``api``, ``mcp``, ``schedule``, ``agent``.
+
+        actor: Who asked for it.
+
+        callers: The runs that wait for it, the top one first.
+
+        limits: Its bounds.
     """
 
     run_id: str
@@ -55,6 +63,9 @@ class RunScope:
     context: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
     private: Collection[str] = ()
     trigger: str = "cli"
+    actor: Mapping[str, JSON] = field(default_factory=dict[str, JSON])
+    callers: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +113,8 @@ class ToolRequest:
 
         guessed: See `Route`.
 
+        handed: The grants that bind a run that answers the call.
+
         on_resend: Awaited before each further send that the server asks for. An
             exception ends the run.
 
@@ -123,6 +136,7 @@ class ToolRequest:
         default=nullcontext, compare=False, repr=False
     )
     guessed: bool = False
+    handed: tuple[Bound, ...] = field(default=(), compare=False, repr=False)
     on_resend: Callable[[], Awaitable[None]] = field(
         default=unrecorded, compare=False, repr=False
     )

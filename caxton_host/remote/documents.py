@@ -9,10 +9,12 @@ from types import NoneType
 
 from ..core.calls import JSON
 from ..core.grants.approvals import Asked
+from ..core.grants.bounds import bounds_of
 from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import routes_from_payload
 from ..core.limits import Limits
 from ..core.log.events import (
+    ApprovalDecided,
     ApprovalRequested,
     Event,
     Recorded,
@@ -283,10 +285,23 @@ def waiting(document: JSON) -> Waiting:
     return Waiting(
         run_id=run_id(told),
         agent=text(told, "agent"),
-        asked=Asked(requested=asked, seq=number(told, "seq")),
+        asked=Asked(
+            requested=asked,
+            seq=number(told, "seq"),
+            given=tuple(
+                _given(asked.call, one) for one in listed(told.get("given", []))
+            ),
+        ),
         asked_at=number(told, "asked_at"),
         is_over=told.get("expired") is True,
     )
+
+
+def _given(call: int, document: JSON) -> ApprovalDecided:
+    told = {"call": call, "verdict": "approve", "reason": "", **mapping(document)}
+    event = _read("ApprovalDecided", 1, told)
+    assert isinstance(event, ApprovalDecided)  # noqa: S101 -- its type says so
+    return event
 
 
 def run_id(document: Mapping[str, JSON]) -> str:
@@ -333,6 +348,7 @@ def _check_start(event: RunStarted) -> None:
         raise ValueError("limits")
     try:
         Grant.from_payload(event.grants)
+        bounds_of(event.bounds)
         Limits.from_payload(event.limits)
         routes_from_payload(event.catalogue)
         bytes.fromhex(event.seed)

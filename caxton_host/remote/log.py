@@ -61,7 +61,7 @@ class RemoteLog:
         Args:
             limit: How many.
 
-            only: Those with this ``agent``, ``state`` or ``prefix``.
+            only: Those with this ``agent``, ``state`` or ``prefix``, or only ``top``.
         """
         found: list[RunSummary] = []
         cursor: str | None = None
@@ -84,7 +84,7 @@ class RemoteLog:
             NotFoundError: It matches no run, or more than one.
         """
         if name == "@last":
-            found = await self.summaries(1)
+            found = await self.summaries(1, top="true")
         elif _PREFIX.fullmatch(prefix := name.removeprefix(RUN)):
             name, found = prefix, await self.summaries(_MATCHES, prefix=prefix)
         else:

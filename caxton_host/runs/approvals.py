@@ -7,11 +7,11 @@ the lease of the run for that one event.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.calls import JSON
-from ..core.grants.approvals import Asked, Unapproved, Verdict
+from ..core.grants.approvals import Asked, Unapproved, Verdict, person
 from ..core.log.events import ApprovalDecided, ApprovalRequested
 from ..core.names import stream_of
 from ..errors import UsageError
@@ -77,7 +77,14 @@ class Waiting:
             "params": call.params,
             "params_sha256": call.params_sha256,
             "rule": call.rule,
+            "sources": call.sources,
             "by": list(call.by),
+            "count": call.count,
+            "not_by": call.not_by,
+            "given": [
+                {"actor": one.actor, "role": one.role}
+                for one in self.asked.counted.values()
+            ],
             "asked_at": self.asked_at,
             "until": call.until,
             "expired": self.is_over,
@@ -122,7 +129,8 @@ async def say(
     Raises:
         NotFoundError: There is no such run.
 
-        UsageError: It has ended, no such call waits, or it is not for this role.
+        UsageError: It has ended, no such call waits, it is not for this role, or
+            an approval of this actor does not count.
 
         BusyError: A living host drives it, or it has gone on meanwhile.
 
@@ -145,6 +153,8 @@ async def say(
             f"{', '.join(map(str, by))}",
             fix=f"if you are one of them, say {known}; it is recorded",
         )
+    if word.verdict == "approve":
+        _check_other(f"event {asked.seq} of run {run_id}", asked, word.actor)
     decided = ApprovalDecided(
         call=asked.requested.call,
         verdict=word.verdict,
@@ -154,6 +164,25 @@ async def say(
     )
     await store.claim(stream_of(run_id), decided, after=recording.history[-1].seq)
     return asked.requested
+
+
+def counts(asked: Asked, actor: Mapping[str, JSON]) -> bool:
+    """Return whether an approval of *actor* would count, in a role that may decide."""
+    who, barred = person(actor), asked.requested.not_by
+    return who not in asked.counted and (barred is None or who != person(barred))
+
+
+def _check_other(where: str, asked: Asked, actor: Mapping[str, JSON]) -> None:
+    if counts(asked, actor):
+        return
+    given, count = len(asked.counted), asked.requested.count
+    raise UsageError(
+        f"{where}: {actor.get('id')} has approved it, and it needs {count} people: "
+        f"{given} of {count} approved"
+        if person(actor) in asked.counted
+        else f"{where}: {actor.get('id')} started the run, and may not approve it",
+        fix="ask another person to approve it",
+    )
 
 
 def meant(run_id: str, seq: int | None, waiting: Sequence[Asked]) -> Asked:

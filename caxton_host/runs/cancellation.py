@@ -20,7 +20,14 @@ from ..core.log.events import Event, RunCancelled, RunSuspended
 from ..core.log.requests import FAILED, RESTARTED, UNKNOWN, Request, closing, is_failure
 from ..core.log.runs import ENDS
 from ..core.names import stream_of
-from ..errors import BusyError, CaxtonError, NotFoundError, StoreError, UsageError
+from ..errors import (
+    BusyError,
+    CaxtonError,
+    NotFoundError,
+    NotKeptError,
+    StoreError,
+    UsageError,
+)
 from ..gateway.recorder import Recorder
 from ..ports.log import SharedStore, Store
 from .recording import Recording
@@ -164,6 +171,11 @@ class UnderWay:
         await run.over.wait()
         return run.end
 
+    def stopping(self, run_id: str) -> RunCancelled | RunSuspended | None:
+        """Return what a run under way here is asked to end or to be suspended with."""
+        run = self._runs.get(run_id)
+        return run.asked if run else None
+
     async def recorded(self, run_id: str) -> None:
         """
         Return once everything is durable that a run under way here has recorded.
@@ -198,7 +210,7 @@ async def cancel_idle(
     store: Store, run_id: str, actor: dict[str, JSON], reason: str
 ) -> RunCancelled:
     """
-    End a run that no living host drives.
+    End a run that no living host drives, and the runs that it called.
 
     Its open calls are closed in the same transaction: whether their tools acted
     stays unknown.
@@ -214,6 +226,10 @@ async def cancel_idle(
     """
     recording = await Recording.load(run_id, store.reader)
     recording.check_unended()
+    for callee in recording.callees.values():
+        # It has not begun, has ended, or ends by itself.
+        with contextlib.suppress(NotFoundError, NotKeptError, UsageError, BusyError):
+            await cancel_idle(store, callee, actor, reason)
     cancelled = RunCancelled(actor=actor, reason=reason)
     events = closing(recording.journal().open_calls, cancelled)
     last = recording.history[-1].seq

@@ -26,6 +26,10 @@ MOST_BYTES = 32 * 1024 * 1024
 #: Bytes of the arguments and the environment.
 MOST_TEXT = 64 * 1024
 
+#: How to correct ``files`` of an agent.
+_NAME = "name plain files and folders that exist, and that you may read, in files"
+_LESS = "name fewer files, or raise limits.files of the agent"
+
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -132,13 +136,12 @@ class _Files:
                 data = file.read(self._left + 1)
             self._left -= len(data)
             if self._left < 0:
-                raise self._error(path, f"together more than {self._most} bytes")
+                raise self._error(path, f"together more than {self._most} bytes", _LESS)
             self._found[path] = data
             if len(self._found) > MOST_FILES:
                 raise self._error(path, f"more than {MOST_FILES} files")
 
-    def _error(self, path: str, why: str) -> UsageError:
+    def _error(self, path: str, why: str, fix: str = _NAME) -> UsageError:
         return UsageError(
-            f"[agents.{self._agent}] files: cannot read {path}: {why}",
-            fix="correct files, or raise limits.files of the agent",
+            f"[agents.{self._agent}] files: cannot read {path}: {why}", fix=fix
         )

@@ -17,6 +17,8 @@ from typing import Literal
 
 from ..core.calls import JSON, Route
 from ..core.grants.approvals import Unapproved
+from ..core.grants.bounds import TODAY
+from ..core.grants.freezes import Freezes, Halted
 from ..core.grants.grants import Grant
 from ..core.grants.journal import Journal
 from ..core.limits import Limits
@@ -32,12 +34,13 @@ from ..core.log.events import (
     ToolInvoked,
     ToolProgress,
 )
-from ..core.log.runs import ENDS
+from ..core.log.runs import CHILD, ENDS
 from ..core.names import run_of, stream_of
 from ..core.text.redact import Redactor
 from ..core.tools.manifest import Manifest
 from ..errors import (
     BadBytes,
+    ChildSuspended,
     NondeterminismError,
     RunStopped,
     SandboxError,
@@ -55,6 +58,7 @@ from ..ports.tools import ToolClient
 from ..ports.watch import Clock, Execution, Origin, RunSpan, Served, Telemetry
 from .cancellation import UnderWay
 from .recording import Recording
+from .run_request import grants_digest
 
 #: How many workers may die under a run that shares its workers, and under one that has
 #: a worker of its own: that one is itself the cause.
@@ -106,6 +110,8 @@ class Assignment:
         driven_s: Seconds for which hosts have driven the run before.
 
         served: Calls whose spans say where their answer comes from.
+
+        callers: The runs that wait for it, the top one first.
     """
 
     run_id: str
@@ -124,6 +130,29 @@ class Assignment:
     ahead: bool = False
     driven_s: float = 0.0
     served: Mapping[int, Served] = field(default_factory=dict[int, Served])
+    callers: tuple[str, ...] = ()
+
+    @property
+    def today(self) -> Grant:
+        """The grant of its agent in the configuration, when this was gathered."""
+        bounds = self.journal.bounds
+        return next((one.grant for one in bounds if one.name == TODAY), self.grant)
+
+
+@dataclass(slots=True)
+class _Present:
+    """The grant of an agent in the configuration, as it was looked up last."""
+
+    grant: Grant
+    look: Callable[[], Grant | None]
+
+    def changed(self) -> Grant | None:
+        """Return the grant of now if it is another."""
+        now = self.look()
+        if now is None or now is self.grant:
+            return None
+        before, self.grant = self.grant, now
+        return now if grants_digest(now) != grants_digest(before) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +176,11 @@ class Executor:
         under_way: The runs that this host executes now, so that they can be stopped.
 
         watch: Called with a run and each progress report of a call of it.
+
+        freezes: Returns what is frozen.
+
+        present: Returns what the configuration grants an agent now; ``None``: it is as
+            it was when the host started.
     """
 
     store: Store
@@ -157,6 +191,8 @@ class Executor:
     redact: Redactor = field(default_factory=Redactor)
     under_way: UnderWay = field(default_factory=UnderWay)
     watch: Callable[[str, ToolProgress], None] = unwatched
+    freezes: Callable[[], Freezes] = Freezes
+    present: Callable[[str], Grant | None] = lambda _: None
 
     async def execute(
         self,
@@ -224,6 +260,10 @@ class Executor:
             },
             redact=self.redact,
             now=self.clock.now,
+            freezes=self.freezes,
+            changed=_Present(given.today, partial(self.present, given.agent)).changed,
+            callers=given.callers,
+            limits=given.guest.limits,
         )
         return Gateway(
             judge=judge,
@@ -315,7 +355,9 @@ def _stopped_by(exc: Exception) -> Sequence[Event]:
         case Unapproved():
             return *exc.requests, RunSuspended(reason="approval", call=exc.call)
         case Suspend():
-            return [RunSuspended(reason="in_doubt", call=exc.call)]
+            reason = CHILD if isinstance(exc, ChildSuspended) else "in_doubt"
+            said = RunSuspended(reason=reason, call=exc.call)
+            return [exc.recorded if isinstance(exc, Halted) else said]
         case RunStopped():
             return [RunFailed(kind="limit", message=f"{exc.limit}: {exc}", fuel=None)]
         case NondeterminismError():

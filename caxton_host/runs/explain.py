@@ -11,6 +11,8 @@ from ..config import Agent, Config
 from ..core.analysis.grant_hints import remedy, unoffered
 from ..core.analysis.rejudge import ALLOWED, ASKS, Explanation, explain
 from ..core.calls import JSON, Completed, Denied, Failed, Outcome, Route
+from ..core.grants.bounds import TODAY, Bound
+from ..core.grants.constraints import FROM, URLS
 from ..core.grants.decisions import (
     Allowed,
     Attempt,
@@ -22,14 +24,16 @@ from ..core.grants.decisions import (
 )
 from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import routes_from_payload
-from ..core.log.events import ApprovalRequested, ToolInvoked, outcome_of
+from ..core.log.events import ApprovalRequested, RunResumed, ToolInvoked, outcome_of
 from ..core.log.runs import call_of
+from ..core.provenance import Sources
 from ..core.tools.schemas import Mismatch
 from ..errors import NotFoundError, UsageError
 from ..lib.codec import encode
 from ..lib.json_schema import fits, input_check
 from ..ports.log import Store
 from .recording import Recording, schemas_of
+from .run_request import grants_digest
 
 #: By exposed name: compares parameters with the schema of the tool.
 Checks: TypeAlias = Mapping[str, Callable[[JSON], Mismatch | None]]
@@ -44,7 +48,7 @@ _KEY = "0" * 64
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedCall:
     """
-    A recorded call, and the verdict of the recorded grants.
+    A recorded call, and the verdicts of the grants that bound the run.
 
     Attributes:
         seq: Its first event in the stream.
@@ -53,14 +57,23 @@ class ExplainedCall:
 
         outcome: How it ended; ``None`` if it is in doubt, or waits for an approval.
 
+        verdicts: What each grant says, the recorded one first, up to the first that
+            denies the call. The grant of today is included as far as it is known.
+
         unoffered: What to look at if it was granted, but not offered to the run.
     """
 
     seq: int
     intent: ToolInvoked | ApprovalRequested
     outcome: Outcome | None
-    explained: Explanation
+    verdicts: tuple[tuple[Bound, Explanation], ...]
     unoffered: str | None
+
+    @property
+    def explained(self) -> Explanation:
+        """What the grant says that decided: a denial, an approval, or the last."""
+        found = [said for _, said in self.verdicts]
+        return next((said for said in found if said.code != ALLOWED), found[0])
 
     @property
     def waits(self) -> bool:
@@ -110,7 +123,9 @@ def as_sent(
     return keyed
 
 
-def explained_call(recording: Recording, checks: Checks, seq: int) -> ExplainedCall:
+def explained_call(
+    recording: Recording, checks: Checks, seq: int, agent: Agent | None = None
+) -> ExplainedCall:
     """
     Return the call that event *seq* of a run is about.
 
@@ -120,6 +135,8 @@ def explained_call(recording: Recording, checks: Checks, seq: int) -> ExplainedC
         checks: Compare parameters with the schemas of tools, by exposed name.
 
         seq: Any event of the call.
+
+        agent: The agent as it is configured now, if it is.
 
     Raises:
         UsageError: It is not about a call.
@@ -145,31 +162,50 @@ def explained_call(recording: Recording, checks: Checks, seq: int) -> ExplainedC
     route = None
     if call.server is not None and call.tool is not None:
         route = Route(server=call.server, tool=call.tool)
-    explained = _explained(
-        grant,
-        route,
-        call.params or {},
-        recording.until(intent.seq - 1).journal().tallies.recorded,
-        now=intent.recorded_at,
-        schema=checks.get(call.name),
-        refused=_refused(outcome),
-    )
+    before = recording.until(intent.seq - 1)
+    journal = before.journal(judging=True)
+    if agent and _today(before) == grants_digest(agent.grant):
+        journal.bind(Bound(name=TODAY, grant=agent.grant))
+    verdicts: list[tuple[Bound, Explanation]] = []
+    for bound in (Bound(grant=grant), *journal.bounds):
+        explained = _explained(
+            bound.grant,
+            route,
+            call.params or {},
+            journal.tallies.of(bound.name),
+            sources=journal.sources,
+            now=intent.recorded_at,
+            schema=checks.get(call.name),
+            refused=_refused(outcome, bound),
+        )
+        verdicts.append((bound, explained))
+        if isinstance(explained.verdict, Denied):
+            break
     return ExplainedCall(
         seq=intent.seq,
         intent=call,
         outcome=outcome,
-        explained=explained,
+        verdicts=tuple(verdicts),
         unoffered=None if route else unoffered(call.name, started.servers, grant),
     )
 
 
-def explanation(recording: Recording, checks: Checks, seq: int) -> dict[str, JSON]:
+def _today(recording: Recording) -> str | None:
+    """Return the digest of the grant of today that binds a run, if it was resumed."""
+    resumed = (e.event for e in reversed(recording.own))
+    return next((e.grants_sha256 for e in resumed if isinstance(e, RunResumed)), None)
+
+
+def explanation(
+    recording: Recording, checks: Checks, seq: int, agent: Agent | None = None
+) -> dict[str, JSON]:
     """Return `explained_call` as the ``caxton.explanation/v1`` document."""
-    found = explained_call(recording, checks, seq)
-    call, explained = found.intent, found.explained
+    found = explained_call(recording, checks, seq, agent)
+    call = found.intent
     hint = None
-    if found.verdict == explained.code:  # Otherwise the grants are not the reason.
-        hint = found.unoffered or remedy(recording.started.agent, explained)
+    if found.verdict == found.explained.code:  # Otherwise grants are not the reason.
+        hint = found.unoffered or _remedy(recording.started.agent, *found.verdicts[-1])
+        hint = _with_trace(hint, recording.run_id, call.call, found.explained)
     return {
         "$type": "caxton.explanation/v1",
         "run_id": recording.run_id,
@@ -182,8 +218,12 @@ def explanation(recording: Recording, checks: Checks, seq: int) -> dict[str, JSO
         "params": call.params,
         "verdict": found.verdict,
         "rule": found.rule,
-        "asks": _asks(explained),
-        "considered": [_considered(one) for one in explained.considered],
+        "asks": [ask for verdict in found.verdicts for ask in _asks(*verdict)],
+        "considered": [
+            _considered(bound, one)
+            for bound, explained in found.verdicts
+            for one in explained.considered
+        ],
         "ended": "waits for a person's word" if found.waits else _ending(found.outcome),
         "remedy": hint,
     }
@@ -218,7 +258,8 @@ def judgement(  # noqa: PLR0913 -- each may be left out
     for before in after:
         _assume(agent.grant, before, tally)
     route = Route(server=target[0], tool=target[1])
-    explained = _explained(agent.grant, route, params, tally, now=now, schema=schema)
+    own = Bound(grant=agent.grant)
+    explained = _explained(own.grant, route, params, tally, now=now, schema=schema)
     return {
         "$type": "caxton.judgement/v1",
         "agent": agent.name,
@@ -227,10 +268,30 @@ def judgement(  # noqa: PLR0913 -- each may be left out
         "params": params,
         "verdict": explained.code,
         "rule": explained.rule,
-        "asks": _asks(explained),
-        "considered": [_considered(one) for one in explained.considered],
+        "asks": _asks(own, explained),
+        "considered": [_considered(own, one) for one in explained.considered],
         "remedy": remedy(agent.name, explained),
     }
+
+
+def _with_trace(
+    hint: str | None, run_id: str, call: int, explained: Explanation
+) -> str | None:
+    """Return a remedy with the command that shows where a denied value came from."""
+    refusals = (o.refusal for o in explained.considered if o.rule.id == explained.rule)
+    failed = [one.failure for one in refusals if one and one.failure]
+    if not hint or not failed or failed[0].kind not in {FROM, URLS}:
+        return hint
+    command = f"caxton runs trace {run_id} call {call} '{failed[0].path}'"
+    return f"{hint}\n# to see where it came from: {command}"
+
+
+def _remedy(agent: str, bound: Bound, explained: Explanation) -> str | None:
+    route = explained.attempt.route
+    if bound.name in {"", TODAY} or explained.code != "not_granted":
+        return remedy(agent, explained)
+    assert route  # noqa: S101 -- or the recorded grant denies it
+    return f"# no rule of {bound.name} allows {route.server}/{route.tool}"
 
 
 def _explained(  # noqa: PLR0913 -- each is a field of the attempt
@@ -241,6 +302,7 @@ def _explained(  # noqa: PLR0913 -- each is a field of the attempt
     *,
     now: int,
     schema: Callable[[JSON], Mismatch | None] | None,
+    sources: Sources | None = None,
     refused: Mapping[str, Refusal] | None = None,
 ) -> Explanation:
     attempt = Attempt(
@@ -249,18 +311,23 @@ def _explained(  # noqa: PLR0913 -- each is a field of the attempt
         size=len(encode(params)),
         now=now,
         matches=fits,
+        sources=sources,
         schema=schema,
         refused=refused or {},
     )
     return explain(grant, attempt, tally)
 
 
-def _refused(outcome: Outcome | None) -> dict[str, Refusal]:
+def _refused(outcome: Outcome | None, bound: Bound) -> dict[str, Refusal]:
     """Return what the store refused: budgets that runs share are not in the log."""
-    if not isinstance(outcome, Denied) or outcome.rule is None:
+    if not isinstance(outcome, Denied):
         return {}
     stage = _OF_STORE.get(outcome.code)
-    return {outcome.rule: Refusal(stage, outcome.message)} if stage else {}
+    return {
+        rule.id: Refusal(stage, outcome.message)
+        for rule in bound.grant.allow
+        if stage and bound.rule(rule.id) == outcome.rule
+    }
 
 
 def _assume(grant: Grant, target: tuple[str, str], tally: Tally) -> None:
@@ -284,17 +351,17 @@ def _ending(outcome: Outcome | None) -> str:
     return f"denied: {outcome.message}"
 
 
-def _asks(explained: Explanation) -> list[JSON]:
+def _asks(bound: Bound, explained: Explanation) -> list[JSON]:
     """Return whose approval the call needs, by rule."""
     if not isinstance(explained.verdict, Allowed):
         return []
     return [
-        {"rule": rule, "by": [*approve.by]}
+        {"rule": bound.rule(rule), "by": [*approve.by], "count": approve.count}
         for rule, approve in explained.verdict.approves
     ]
 
 
-def _considered(one: Considered) -> JSON:
+def _considered(bound: Bound, one: Considered) -> JSON:
     """Return the result of a rule."""
     refusal: JSON = None
     if one.refusal is not None:
@@ -307,6 +374,7 @@ def _considered(one: Considered) -> JSON:
         }
     return {
         **one.rule.to_payload(),
+        "id": bound.rule(one.rule.id),
         "kind": one.kind,
         "fits": one.speaks,
         "refusal": refusal,

@@ -12,13 +12,21 @@ durable (law 3): neither its calls, which the gateway guards, nor its result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ..core.calls import JSON
 from ..core.commands import entry_of
 from ..core.grants.approvals import lapsed
+from ..core.grants.bounds import TODAY, Bound, bounds_of, reached
 from ..core.grants.call_terms import Terms
 from ..core.grants.forks import forking_point
 from ..core.grants.grants import Grant
@@ -31,6 +39,7 @@ from ..core.grants.tool_catalog import (
     routes_from_payload,
     shown,
 )
+from ..core.limits import Limits
 from ..core.log.events import (
     ApprovalDecided,
     RunResumed,
@@ -38,12 +47,20 @@ from ..core.log.events import (
     RunSuspended,
     ToolProgress,
 )
-from ..core.log.requests import GiveResult, Resolution, recorded_as
+from ..core.log.requests import GiveResult, Resolution, closing, recorded_as
 from ..core.names import stream_of, uuid7
 from ..core.text.redact import Redactor
 from ..core.text.templates import texts
 from ..core.tools.contexts import merged
-from ..errors import NotKeptError, RestoredError, Suspend, UsageError
+from ..errors import (
+    ChildSuspended,
+    NotFoundError,
+    NotKeptError,
+    RestoredError,
+    Suspend,
+    UsageError,
+)
+from ..lib.json_schema import fits
 from ..ports.log import Store
 from ..ports.sandbox import Prepared, Sandbox
 from ..ports.tools import RunScope, ToolClient, ToolSource
@@ -60,6 +77,7 @@ from .executor import (
     start_of,
     unwatched,
 )
+from .freezing import FreezeWatch
 from .modules import read_manifest
 from .recording import Recording, guest_for, schemas_of
 from .run_request import (
@@ -104,6 +122,12 @@ class Host:
 
         watch: Called with a run and each progress report of a call of it.
 
+        freezes: What is frozen.
+
+        present: See `Executor`.
+
+        sessions: The runs are sessions, and `sandbox` serves their clients.
+
         executor: Executes each run once it is known what that is given.
     """
 
@@ -119,6 +143,9 @@ class Host:
     under_way: UnderWay = field(default_factory=UnderWay)
     admission: Admission = field(default_factory=Admission)
     watch: Callable[[str, ToolProgress], None] = unwatched
+    freezes: FreezeWatch = field(default_factory=FreezeWatch)
+    present: Callable[[str], Grant | None] = lambda _: None
+    sessions: bool = False
     executor: Executor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -131,6 +158,8 @@ class Host:
             redact=self.redact,
             under_way=self.under_way,
             watch=self.watch,
+            freezes=lambda: self.freezes.now,
+            present=self.present,
         )
 
     async def start(
@@ -158,8 +187,8 @@ class Host:
                 host.
 
         Raises:
-            UsageError: The module, the input or a name is refused; no event was
-                written.
+            UsageError: The module, the input or a name is refused, or the agent is
+                frozen; no event was written.
 
             ServerUnavailable: A required server is down; no event was written.
 
@@ -176,10 +205,14 @@ class Host:
             agent=request.agent,
             context=request.context,
             trigger=request.trigger,
+            actor=request.actor,
+            callers=request.callers,
+            limits=request.limits,
         )
         with self.admission, self._keeping(run_id):
             scope = self._scope(asked, request.private)
             check_request(request, self.redact)
+            await self.freezes.check(request.agent, request.actor)
             async with self.tools.open(scope) as tools:
                 given = await self._started(scope, request, tools)
                 await self.executor.execute(
@@ -201,6 +234,7 @@ class Host:
         private: Mapping[str, JSON] | None = None,
         on_started: Callable[[str], None] | None = None,
         restored: bool = False,
+        above: Sequence[Bound] | None = None,
     ) -> None:
         """
         Take over a run that no host drives, and execute it to its end.
@@ -224,10 +258,13 @@ class Host:
 
             restored: Resume it although its log is a restored copy.
 
+            above: The grants of its callers that bind it now, if its caller resumes
+                it. A run that was called is resumed by its caller alone.
+
         Raises:
             NotFoundError: There is no such run.
 
-            UsageError: It has ended.
+            UsageError: It has ended, or it is for its caller to resume it.
 
             RestoredError: Its log is a restored copy, and *restored* is false.
 
@@ -235,7 +272,7 @@ class Host:
                 have to get again. No event was written.
 
             Suspend: A call is in doubt, and a person has to resolve it; or a call
-                waits for an approval. No event was written.
+                waits for an approval; or the run is frozen. No event was written.
 
             BusyError: A living host drives it, or this one has as many runs as it
                 takes.
@@ -248,11 +285,20 @@ class Host:
         """
         with self.admission, self._keeping(run_id):
             recording = await self._unended(run_id)
+            if not self.sessions:
+                recording.check_executable()
             if recording.is_restored and not restored:
                 raise RestoredError(run_id)
+            if above is None and (parent := recording.started.parent):
+                raise UsageError(
+                    f"run {run_id} answers a call of run {parent}, which resumes it",
+                    fix=f"caxton runs resume {parent}",
+                )
+            await self.freezes.check_resumable(recording)
             scope = self._scope(_scope(run_id, recording.started), private or {})
             async with self.tools.open(scope) as tools:
-                given = await self._resumed(recording, tools, actor, grant, reason)
+                today = [Bound(name=TODAY, grant=grant), *_new(recording, above or ())]
+                given = await self._resumed(recording, tools, actor, today, reason)
                 await self.executor.execute(given, tools, on_started)
 
     async def fork(
@@ -296,6 +342,7 @@ class Host:
         with self.admission, self._keeping(run_id):
             parent = await Recording.load(request.run_id, self.store.reader)
             parent.check_forkable()
+            await self.freezes.check(parent.started.agent, request.actor)
             scope = self._scope(_scope(run_id, parent.started), request.private)
             async with self.tools.open(scope) as tools:
                 given = await self._forked(run_id, parent, request, tools)
@@ -345,9 +392,15 @@ class Host:
                 fix="name one of them; caxton runs show lists the calls",
             )
         invoked = doubts[seq].invoked
+        if callee := recording.callees.get(doubts[seq].invoked.call):
+            raise UsageError(
+                f"event {seq} of run {run_id} is not in doubt: run {callee} answers it",
+                fix=f"caxton runs show {callee}",
+            )
         if isinstance(resolution, GiveResult):
             grant = Grant.from_payload(recording.started.grants)
-            terms = Terms.of_call(invoked, grant, None)
+            others = [bound.grant for bound in bounds_of(recording.started.bounds)]
+            terms = Terms.of_call(invoked, grant, others)
             given = terms.conceal(resolution.completed)
             catalogue = recording.started.catalogue
             resolution = GiveResult(shown(catalogue, invoked.name, given))
@@ -367,17 +420,16 @@ class Host:
         limits = request.limits.of(request.module)
         entry = entry_of(request.module, request.entry)
         prepared = await self.sandbox.prepare(request.module, limits, entry)
-        wanted = request.grant.servers(known)
-        named = [server for server, _ in request.names.values()]
-        offered = await tools.offered(
-            [name for name in known if name in {*wanted, *named}]
-        )
+        others = [bound.grant for bound in request.bounds]
+        wanted = reached([request.grant, *others], known)
+        offered = await tools.offered(request.servers(known))
         catalogue = catalogue_for(
             request.grant,
             request.names,
             offered.offers,
             offered.options,
             offered.accepted,
+            others=others,
         )
         found = merged(
             request.context,
@@ -411,7 +463,7 @@ class Host:
             grant=request.grant,
             routes=reaching(catalogue.routes, started.unlisted, offered),
             schemas=catalogue.schemas,
-            journal=Journal(),
+            journal=Journal(bounds=request.bounds, matches=fits, grant=request.grant),
             events=(started,),
             blobs={
                 prepared.sha256: request.module,
@@ -420,6 +472,7 @@ class Host:
                 **found.blobs,
                 **request.files,
             },
+            callers=request.callers,
         )
 
     async def _resumed(
@@ -427,14 +480,12 @@ class Host:
         recording: Recording,
         tools: ToolClient,
         actor: dict[str, JSON],
-        grant: Grant,
+        today: Sequence[Bound],
         reason: str,
     ) -> Assignment:
         """Gather what a resumed run is given."""
         started, limits = recording.started, recording.limits
-        late = _check_waiting(recording, self.clock.now())
-        if error := recording.journal().not_kept:
-            raise error
+        late = await _check_resumable(recording, self)
         module = await self.store.reader.blob(started.module_sha256)
         prepared = await self.sandbox.prepare(module, limits, started.entry)
         guest = await recording.guest(started.agent, self.store.reader)
@@ -444,8 +495,10 @@ class Host:
             host=self.stream,
             epoch=recording.epoch + 1,
             reason=reason,
-            grants_sha256=grants_digest(grant),
+            grants_sha256=grants_digest(today[0].grant),
         )
+        # Nobody waits for the answers of a session that was interrupted.
+        given_up = recording.journal().open_calls if recording.is_session else ()
         return Assignment(
             run_id=recording.run_id,
             agent=started.agent,
@@ -459,12 +512,15 @@ class Host:
             ),
             schemas=schemas_of(guest),
             journal=recording.journal(
-                compare_fuel=prepared.engine == started.engine, today=grant
+                compare_fuel=prepared.engine == started.engine,
+                today=today,
+                judging=True,
             ),
-            events=(*late, resumed),
+            events=(*late, *closing(given_up, resumed)),
             after=recording.history[-1].seq,
             driven_s=recording.driven,
             served=resolved_calls(recording.own),
+            callers=tuple(map(str, started.callers)),
         )
 
     async def _forked(
@@ -500,7 +556,7 @@ class Host:
                 pinned(before.catalogue, offered), before.unlisted, offered
             ),
             schemas=schemas_of(guest),
-            journal=fork.journal(compare_fuel=True),
+            journal=fork.journal(compare_fuel=True, judging=True),
             events=(started, *edited),
             blobs={
                 prepared.sha256: module,
@@ -512,6 +568,8 @@ class Host:
         """Return what the servers of a recorded run offer now."""
         named = {r.server for r in routes_from_payload(started.catalogue).values()}
         named.update(map(str, started.unlisted))
+        for bound in bounds_of(started.bounds):
+            named.intersection_update(bound.grant.servers(self.servers))
         return await tools.offered([name for name in self.servers if name in named])
 
     def _setting(
@@ -553,20 +611,53 @@ class Host:
 
 
 def _scope(run_id: str, started: RunStarted) -> RunScope:
-    return RunScope(run_id=run_id, agent=started.agent, context=started.context)
+    return RunScope(
+        run_id=run_id,
+        agent=started.agent,
+        context=started.context,
+        actor=started.actor,
+        callers=tuple(map(str, started.callers)),
+        limits=Limits.from_payload(started.limits),
+    )
 
 
-def _check_waiting(recording: Recording, now: int) -> Sequence[ApprovalDecided]:
+def _new(recording: Recording, above: Sequence[Bound]) -> Iterator[Bound]:
+    """Yield those of *above* that did not bind the run when it started."""
+    known = {bound.name for bound in bounds_of(recording.started.bounds)}
+    yield from (bound for bound in above if bound.name not in known)
+
+
+async def _check_resumable(
+    recording: Recording, host: Host
+) -> Sequence[ApprovalDecided]:
+    """
+    Refuse to resume a run that would only wait again, or that lacks an answer.
+
+    A session waits for nothing, and its answers are not needed again.
+    """
+    if recording.is_session:
+        return ()
+    late = await _check_waiting(recording, host)
+    if error := recording.journal().not_kept:
+        raise error
+    return late
+
+
+async def _check_waiting(recording: Recording, host: Host) -> Sequence[ApprovalDecided]:
     """
     Refuse to resume a run that would only wait again.
 
     Returns:
         What records that the time to approve a call is over.
     """
-    if not isinstance(recording.latest.event, RunSuspended):
+    last = recording.latest.event
+    if not isinstance(last, RunSuspended):
         return ()
-    run_id, asked = recording.run_id, recording.latest.event.call
-    journal = recording.journal()
+    run_id, asked = recording.run_id, None if last.frozen else last.call
+    journal, now = recording.journal(), host.clock.now()
+    if child := recording.waits_for:
+        await _check_child(recording, child, host)
+        return ()
     for doubt in journal.in_doubt:
         call = doubt.invoked.call
         if call == asked and not doubt.resolved:
@@ -580,3 +671,23 @@ def _check_waiting(recording: Recording, now: int) -> Sequence[ApprovalDecided]:
     if len(late) < len(journal.waiting):
         raise still_waiting(run_id, journal.waiting, now)
     return late
+
+
+async def _check_child(caller: Recording, child: str, host: Host) -> None:
+    """Refuse to resume a run while the one that answers its call only waits."""
+    call = getattr(caller.latest.event, "call", 0)
+    try:
+        recording = await Recording.load(child, host.store.reader)
+    except (NotFoundError, NotKeptError):
+        return  # It was not started, or was erased: the call says so.
+    if recording.end is not None:
+        return
+    if error := recording.journal().not_kept:
+        raise error
+    try:
+        await host.freezes.check_resumable(recording)
+        await _check_waiting(recording, host)
+    except Suspend as exc:
+        raise ChildSuspended(
+            call, f"run {caller.run_id} waits for run {child}: {exc}", fix=exc.fix
+        ) from None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import BinaryIO, TypeAlias, cast
 
 from ..config import Agent
 from ..config.model import CALLER
 from ..core.calls import JSON
 from ..core.commands import Command
 from ..core.log.events import RunStarted
+from ..core.names import nearest
 from ..core.programs import (
     CODE_SCHEMA,
     LARGEST,
@@ -31,6 +33,8 @@ from ..lib.codec import load_json
 from ..lib.json_schema import check, mismatch
 from .command_files import command_of
 from .locked import read_locked
+
+_STDIN = Path("/dev/stdin")
 
 
 def located(agent: Agent) -> Path:
@@ -70,7 +74,7 @@ def read_module(path: Path, limit: int) -> bytes:
         UsageError: It cannot be read, or is larger than *limit*.
     """
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             module = file.read(limit + 1)
     except OSError as exc:
         raise _unreadable(path, exc) from None
@@ -82,10 +86,29 @@ def read_module(path: Path, limit: int) -> bytes:
     return module
 
 
-def _unreadable(path: Path, exc: OSError) -> UsageError:
+def opened(path: Path) -> BinaryIO:
+    """
+    Open a regular file, or what stdin is.
+
+    Raises:
+        OSError: It cannot be read, or could make its reader wait for ever.
+    """
+    if not path.is_file() and path.exists() and path != _STDIN:
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return path.open("rb")
+
+
+def _unreadable(
+    path: Path,
+    exc: OSError,
+    what: str = "module",
+    fix: str = "name a file that exists; caxton agent build makes one",
+) -> UsageError:
+    alike = [one.name for one in path.parent.glob(f"*{path.suffix}")]
+    meant = None if path.name in alike else nearest(path.name, alike)
+    hint = f"; did you mean {shown(path.with_name(meant))}?" if meant else ""
     return UsageError(
-        f"cannot read the module {shown(path)}: {exc.strerror}",
-        fix="name a file that exists; caxton agent build makes one",
+        f"cannot read the {what} {shown(path)}: {exc.strerror}{hint}", fix=fix
     )
 
 
@@ -98,13 +121,11 @@ def read_program(path: Path, language: Language) -> Program:
             locked.
     """
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             source = file.read(LARGEST + 1)
     except OSError as exc:
-        raise UsageError(
-            f"cannot read the program {shown(path)}: {exc.strerror}",
-            fix="name a file that exists, and that you may read",
-        ) from None
+        fix = "name a file that exists, and that you may read"
+        raise _unreadable(path, exc, "program", fix) from None
     program = program_of(path.name, source, language=language)
     if language != "python":
         return program
@@ -303,11 +324,14 @@ class Code:
         command: What a WASI program is given.
 
         files: The bytes of its files, by their digests.
+
+        narrow: Rules that the caller narrows the run by, or ``None``.
     """
 
     module: bytes = field(repr=False)
     program: Program | None
     input: JSON
+    narrow: JSON = None
     command: Command = field(default_factory=Command)
     files: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
 
@@ -347,17 +371,25 @@ class Library:
                 caller passes no program to an agent that takes one.
         """
         language, program = agent.language, None
+        narrow: JSON = None
         if language is None:
             module = self.module(agent)
         else:
             if isinstance(agent.program, Path):
                 program = read_program(agent.program, language)
             else:
-                program, value = called_with(value, language)
+                program, value, only = called_with(value, language)
+                if only is not None:
+                    narrow = {"allow": [{"tools": only}]}
             module = self.runtime(program)
         command, files = command_of(agent)
         return Code(
-            module=module, program=program, input=value, command=command, files=files
+            module=module,
+            program=program,
+            input=value,
+            narrow=narrow,
+            command=command,
+            files=files,
         )
 
     def check(self, agent: Agent) -> None:

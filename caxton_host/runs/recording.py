@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from ..core import clients
 from ..core.calls import JSON
 from ..core.commands import Command
+from ..core.grants.bounds import Bound, bounds_of
 from ..core.grants.forks import MAX_LINEAGE, Inherited, prefix
 from ..core.grants.grants import Grant
 from ..core.grants.journal import Journal
@@ -26,8 +28,16 @@ from ..core.log.events import (
     RunStarted,
     RunSuspended,
 )
-from ..core.log.runs import ENDS, GOING_ON, RESTORED, RunRow, RunSummary, summarise
-from ..core.names import run_of, stream_of
+from ..core.log.runs import (
+    CHILD,
+    ENDS,
+    GOING_ON,
+    RESTORED,
+    RunRow,
+    RunSummary,
+    summarise,
+)
+from ..core.names import AGENTS, called_run, run_of, stream_of
 from ..core.programs import Program, digests_of
 from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from ..lib import codec, json_schema
@@ -139,10 +149,33 @@ class Recording:
         return None if self.state in GOING_ON else self.latest
 
     @property
+    def is_session(self) -> bool:
+        """Whether a client made its calls, and nothing can be executed again."""
+        return self.started.abi == clients.ABI
+
+    @property
     def is_restored(self) -> bool:
         """Whether it waits for a person because its log is a restored copy."""
         last = self.latest.event
         return isinstance(last, RunSuspended) and last.reason == RESTORED
+
+    @property
+    def waits_for(self) -> str | None:
+        """The run that it waits for, if it is suspended since that is."""
+        last = self.latest.event
+        if not isinstance(last, RunSuspended) or last.reason != CHILD:
+            return None
+        return self.callees.get(last.call or 0)
+
+    @property
+    def callees(self) -> dict[int, str]:
+        """The runs that answer the open calls of agents, by number of the call."""
+        open_calls = (doubt.invoked for doubt in self.journal().in_doubt)
+        return {
+            invoked.call: called_run(self.run_id, invoked.idempotency_key)
+            for invoked in open_calls
+            if invoked.server == AGENTS
+        }
 
     def check_unended(self) -> None:
         """
@@ -159,13 +192,29 @@ class Recording:
             fix=f"caxton runs show {self.run_id}",
         )
 
+    def check_executable(self) -> None:
+        """
+        Return if the run can be executed again.
+
+        Raises:
+            UsageError: It is a session.
+        """
+        if self.is_session:
+            raise UsageError(
+                f"run {self.run_id} is a session: a client made its calls, and what "
+                "that did between them is not in the log",
+                fix=f"caxton runs explain {self.run_id}; or, to judge its calls by "
+                "other grants, caxton grant what-if",
+            )
+
     def check_forkable(self) -> None:
         """
         Return if the run may be forked.
 
         Raises:
-            UsageError: It has too many ancestors.
+            UsageError: It is a session, or has too many ancestors.
         """
+        self.check_executable()
         if len(self.lineage) >= MAX_LINEAGE:
             raise UsageError(
                 f"run {self.run_id} has {MAX_LINEAGE} ancestors, which is the most",
@@ -191,8 +240,9 @@ class Recording:
         self,
         *,
         compare_fuel: bool = False,
-        today: Grant | None = None,
+        today: Sequence[Bound] = (),
         lines: bool = True,
+        judging: bool = False,
     ) -> Journal:
         """
         Return the journal of what is recorded; see `Journal`.
@@ -200,12 +250,17 @@ class Recording:
         Args:
             compare_fuel: As there.
 
-            today: As there.
+            today: The grant of today that binds a resumed run, if any.
 
             lines: Include the log lines, which another module may write otherwise.
+
+            judging: Calls are judged by the recorded grant.
         """
         journal = Journal(
-            compare_fuel=compare_fuel, today=today, matches=json_schema.fits
+            compare_fuel=compare_fuel,
+            bounds=(*bounds_of(self.started.bounds), *today),
+            matches=json_schema.fits,
+            grant=Grant.from_payload(self.started.grants) if judging else None,
         )
         for inherited in self.lineage:
             inherited.told(journal, self.started, lines=lines)
@@ -407,6 +462,7 @@ def guest_for(  # noqa: PLR0913 -- by name
         command=codec.encode(command),
         seed=bytes.fromhex(started.seed),
         now=at,
+        level=len(started.callers),
     )
 
 

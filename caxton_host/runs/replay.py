@@ -14,6 +14,7 @@ from typing import Literal, NoReturn, TypeAlias
 from ..core.calls import JSON, Completed
 from ..core.grants.approvals import Unapproved
 from ..core.grants.grants import Grant
+from ..core.grants.settlement import Correction
 from ..core.grants.tool_catalog import Offered, routes_from_payload
 from ..core.log.diff import first_difference
 from ..core.log.events import (
@@ -164,9 +165,14 @@ class _FullLog:
         """Return true: no lease is needed where nothing is sent."""
         return True
 
-    def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
+    def queue(
+        self,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        correct: Sequence[Correction] = (),
+    ) -> None:
         """Refuse."""
-        del blobs
+        del blobs, correct
         if not (self.deaf and isinstance(events[0], LogWritten)):
             self._refuse(events)
 
@@ -244,11 +250,12 @@ async def replay(
 
         NotKeptError: It was erased.
 
-        UsageError: There is no such event, or the module is refused.
+        UsageError: There is no such event, the module is refused, or it is a session.
 
         LogBrokenError: Its log lacks what a replay needs.
     """
     recording = await Recording.load(run_id, store)
+    recording.check_executable()
     until, against = options.until, options.against
     if until is not None:
         recording = recording.until(until)

@@ -7,11 +7,13 @@ These events hold everything that the guest is given.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from ..core import clients
 from ..core.calls import JSON, Completed
 from ..core.commands import ABI, Command
+from ..core.grants.bounds import Bound, bounds_of, reached
 from ..core.grants.call_terms import Terms
 from ..core.grants.forks import Point
 from ..core.grants.grants import Grant
@@ -20,7 +22,7 @@ from ..core.limits import Limits
 from ..core.log.events import Event, RunStarted, settled
 from ..core.programs import Program
 from ..core.text.redact import Redactor
-from ..core.tools.contexts import BUILT_IN, prompted
+from ..core.tools.contexts import BUILT_IN, PROMPT, prompted
 from ..errors import BadBytes, UsageError
 from ..lib import codec
 from ..ports.sandbox import Prepared
@@ -58,6 +60,14 @@ class RunRequest:
         command: What a WASI program is given; its arguments without its name.
 
         files: The bytes of its files, by their digests.
+
+        bounds: The grants that bind it beside that of its agent.
+
+        called_by: The number of the call that it answers, if a run calls it.
+
+        callers: The runs that wait for it, the top one first.
+
+        carried: Of a session, what the one before it counted.
     """
 
     agent: str
@@ -78,6 +88,19 @@ class RunRequest:
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
     command: Command = field(default_factory=Command)
     files: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
+    bounds: tuple[Bound, ...] = ()
+    called_by: int | None = None
+    callers: tuple[str, ...] = ()
+    carried: dict[str, JSON] | None = None
+
+    def servers(self, known: Collection[str]) -> list[str]:
+        """Return those of the *known* servers whose tools it may call, or names."""
+        others = [bound.grant for bound in self.bounds]
+        named = {server for server, _ in self.names.values()}
+        for one in others:
+            named.intersection_update(one.servers(known))
+        named.update(reached([self.grant, *others], known))
+        return [name for name in known if name in named]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +180,7 @@ def with_prompt(
     elif filled.unknown:
         names = ", ".join(f"{{{name}}}" for name in filled.unknown)
         _log.warning("the prompt of %s keeps %s", request.agent, names)
-    return {**context, "prompt": filled.text}
+    return {**context, PROMPT: filled.text}
 
 
 def check_request(request: RunRequest, redact: Redactor) -> None:
@@ -214,6 +237,7 @@ def started_as(
 
         redact: Removes secrets from input and context.
     """
+    unvouched = request.callers or setting.prepared.abi == clients.ABI
     command = None
     if setting.prepared.abi == ABI:
         args = (request.agent, *request.command.args)
@@ -238,6 +262,12 @@ def started_as(
         unlisted=setting.unlisted,
         program=request.program.to_payload() if request.program else None,
         command=redact.value(command),
+        bounds=tuple(bound.to_payload() for bound in request.bounds),
+        parent=request.callers[-1] if request.callers else None,
+        vouched={"input": []} if unvouched else None,
+        called_by=request.called_by,
+        callers=request.callers,
+        carried=request.carried,
     )
 
 
@@ -271,6 +301,8 @@ def forked_as(
         host=setting.host,
         engine=setting.prepared.engine,
         parent=None,
+        called_by=None,
+        callers=(),
         program=program,
         forked_from={
             "run": request.run_id,
@@ -281,7 +313,8 @@ def forked_as(
     invoked = point.edited
     if invoked is None or request.edited is None:
         return (started,)
-    terms = Terms.of_call(invoked, Grant.from_payload(before.grants), request.grant)
+    others = [request.grant, *(bound.grant for bound in bounds_of(before.bounds))]
+    terms = Terms.of_call(invoked, Grant.from_payload(before.grants), others)
     given = shown(before.catalogue, invoked.name, terms.conceal(request.edited))
     return started, settled(invoked.call, given)
 

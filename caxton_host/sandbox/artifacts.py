@@ -13,7 +13,6 @@ import fcntl
 import hmac
 import os
 import stat
-import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,6 +20,8 @@ from hashlib import sha256
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Self
+
+from ..lib.files import replace_file
 
 _MIB = 1024 * 1024
 #: Bytes of an artifact that is mapped; smaller ones are sent to each worker.
@@ -171,15 +172,9 @@ class Cache:
         with suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._folder.chmod(0o700)
-            handle, name = tempfile.mkstemp(dir=self._folder, suffix=".tmp")
-            try:
-                with os.fdopen(handle, "wb") as file, artifact.view() as data:
-                    file.write(self._mac(artifact))
-                    file.write(data)
-                Path(name).replace(self._folder / artifact.key)
-            except OSError:
-                Path(name).unlink()
-                raise
+            with artifact.view() as data:
+                mac, target = self._mac(artifact), self._folder / artifact.key
+                replace_file(target, mac, data, mode=0o600, sync=False)
 
     def _mac(self, artifact: Artifact) -> bytes:
         mac = hmac.new(self._mac_key, artifact.key.encode(), "sha256")

@@ -15,6 +15,7 @@ import socket
 import subprocess
 from collections.abc import Awaitable, Callable
 from functools import partial
+from signal import Signals
 from typing import NamedTuple, TypeAlias
 
 import anyio
@@ -362,7 +363,7 @@ class Link(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End all runs of the worker, and reap the process."""
         del exc
-        self.lost = self.lost or "the worker died"
+        self.lost = self.lost or _death(self._process.poll())
         self._process.kill()
         runs, self._runs = self._runs, {}
         for run in runs.values():
@@ -397,3 +398,16 @@ class Link(asyncio.BufferedProtocol):
             self._loop.call_later(_REAP_EVERY_S, self._reap)
         elif not self.closed.done():
             self.closed.set_result(None)
+
+
+def _death(code: int | None) -> str:
+    """
+    Return how a worker died; *code* is its exit code, if that is known already.
+
+    >>> _death(-9), _death(1), _death(None)
+    ('the worker died: SIGKILL', 'the worker died: exit code 1', 'the worker died')
+    """
+    if code is None:
+        return "the worker died"
+    how = Signals(-code).name if code < 0 else f"exit code {code}"
+    return f"the worker died: {how}"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -192,7 +192,7 @@ class WasmSandbox:
 
         mac_key: At least 32 secret bytes, which authenticate the cached modules.
 
-        workers: How many processes there may be.
+        workers: How many processes there may be for the guests of one level.
 
         guests: How many guests one of them may hold.
 
@@ -347,7 +347,9 @@ class WasmSandbox:
         code = self._code[key]
         limits = replace(guest.limits, memories=code.memories)
         guest = replace(guest, limits=limits)
-        async with self._place(guest.domain, code) as worker:
+        # A guest may wait for guests of higher levels, so these have workers apart.
+        domain = f"{guest.level}:{guest.domain}"
+        async with self._place(domain, code) as worker:
             link = await asyncio.shield(worker.link)
             link.load(code.artifact, code.settings)
             try:
@@ -417,10 +419,12 @@ class WasmSandbox:
         for worker in self._workers:
             if worker.guests < self._most_guests and worker.takes(domain, code):
                 return worker
-        if len(self._workers) >= self._most_workers:
-            unused = [one for one in self._workers if not one.guests]
+        level, _, _ = domain.partition(":")
+        peers = [one for one in self._workers if one.domain.startswith(f"{level}:")]
+        if len(peers) >= self._most_workers:
+            unused = [one for one in peers if not one.guests]
             if not unused:
-                self._vacate(domain)
+                self._vacate(domain, peers)
                 return None
             self._end(min(unused, key=lambda one: one.domain != domain))
         worker = _Worker(domain, self._most_guests, self._compute, code)
@@ -428,12 +432,12 @@ class WasmSandbox:
         self._on_worker("started")
         return worker
 
-    def _vacate(self, domain: str) -> None:
+    def _vacate(self, domain: str, peers: Sequence[_Worker]) -> None:
         """Mark a worker of the domain with the most, if *domain* has fewer."""
-        if any(worker.leaving for worker in self._workers):
+        if any(worker.leaving for worker in peers):
             return
-        held = Counter(worker.domain for worker in self._workers)
-        most = max(self._workers, key=lambda one: (held[one.domain], -one.guests))
+        held = Counter(worker.domain for worker in peers)
+        most = max(peers, key=lambda one: (held[one.domain], -one.guests))
         most.leaving = held[most.domain] > held[domain]
 
     def _rest(self, worker: _Worker) -> None:

@@ -76,6 +76,10 @@ class CodeTools:
     _offers: dict[str, Mapping[str, Offer]] = field(
         default_factory=dict[str, Mapping[str, Offer]], init=False
     )
+    #: By agent: the servers that did not list their tools.
+    _unlisted: dict[str, Collection[str]] = field(
+        default_factory=dict[str, Collection[str]], init=False
+    )
     _problems: dict[str, str] = field(default_factory=dict[str, str], init=False)
     _asking: asyncio.Task[None] | None = field(default=None, init=False)
 
@@ -108,9 +112,23 @@ class CodeTools:
         offers = self._offers.get(agent.name, {})
         tools = [_typed(name, offer) for name, offer in sorted(offers.items())]
         listed = header(tools, runtime, LARGEST_HEADER)
-        listed = f"The tools of a program:\n\n{listed}" if tools else "It has no tools."
-        parts = (card.description, _USE[runtime], _ERRORS, listed)
+        listed = f"The tools of a program:\n\n{listed}" if tools else ""
+        missing = self._missing(agent, known=bool(tools))
+        parts = (card.description, _USE[runtime], _ERRORS, listed, missing)
         return replace(card, description="\n\n".join(filter(None, parts)))
+
+    def _missing(self, agent: Agent, *, known: bool) -> str:
+        """Return which tools are missing, and why; problems may quote secrets."""
+        if silent := ", ".join(self._unlisted.get(agent.name, ())):
+            tools = "Some tools are missing" if known else "It has no tools now"
+            return f"{tools}: these servers do not answer: {silent}."
+        if known:
+            return ""
+        if self._problems.get(agent.name):
+            return "It has no tools now: one of its servers does not answer."
+        if agent.name not in self._offers:
+            return "It has no tools yet: its servers have not answered."
+        return "It has no tools."
 
     async def _ask(self, agents: Collection[Agent]) -> None:
         await asyncio.gather(*map(self._learn, agents))
@@ -135,6 +153,7 @@ class CodeTools:
         scope = RunScope(run_id="", agent=agent.name, trigger="mcp")
         async with self.tools.open(scope) as tools:
             offered = await tools.offered(wanted)
+        self._unlisted[agent.name] = offered.unlisted
         return catalogue_for(
             agent.grant, agent.names, offered.offers, offered.options
         ).visible

@@ -6,6 +6,7 @@ Resumes runs that no host drives, once they no longer have to wait.
     a decision elsewhere              -> a request to this host
     the time to decide is over        -> a timer for the earliest such time
     another host has stopped, or died -> all such runs are checked periodically
+    something was thawed              -> all such runs are checked
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ import logging
 from dataclasses import dataclass, field
 
 from ..core.log.requests import Request
+from ..core.log.runs import GOING_ON
 from ..errors import BusyError, CaxtonError, StoreError, UsageError
+from ..runs.cancellation import cancel_idle
 from ..runs.recording import Recording
-from .run_service import Service
+from .run_service import HOST, Service
 
 logger = logging.getLogger("caxton_host")
 
@@ -51,12 +54,20 @@ class Resumer:
     _due: dict[str, int] = field(default_factory=dict[str, int], init=False)
     # The epoch in which each run was checked last: it is not checked twice in one.
     _seen: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    # All runs are to be checked.
+    _all: bool = field(default=False, init=False)
     # Set when there is a run to check.
     _some: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def look(self, run_id: str) -> None:
         """Check a run soon: it was suspended, or decided about."""
         self._fresh.add(run_id)
+        self._some.set()
+
+    def look_again(self) -> None:
+        """Check all runs soon, those too that had to wait: something was thawed."""
+        self._seen.clear()
+        self._all = True
         self._some.set()
 
     async def asked(self, request: Request) -> str:
@@ -71,7 +82,7 @@ class Resumer:
         next_look = loop.time() + self.every
         while True:
             await self._pause(next_look - loop.time())
-            if loop.time() >= next_look:
+            if self._all or loop.time() >= next_look:
                 await self._find_all()
                 next_look = loop.time() + self.every
             await self._look_at_some()
@@ -90,6 +101,7 @@ class Resumer:
                 await self._some.wait()
 
     async def _find_all(self) -> None:
+        self._all = False
         try:
             rows = await self.service.store.reader.runs(_MAX_RUNS, state="suspended")
             rows += await self.service.store.leases.idle()
@@ -122,7 +134,9 @@ class Resumer:
         self._due.pop(run_id, None)
         try:
             recording = await Recording.load(run_id, self.service.store.reader)
-            if recording.end is None and not recording.is_restored:
+            # A session goes on with the next call of its client.
+            waits = recording.is_restored or recording.is_session
+            if recording.end is None and not waits:
                 await self._go_on(recording, reason)
         except BusyError:
             pass  # Another host was faster.
@@ -134,6 +148,9 @@ class Resumer:
 
     async def _go_on(self, recording: Recording, reason: str | None) -> None:
         """Resume a run, or note when the time to decide is over."""
+        caller = recording.started.parent
+        if caller and await self._is_left(recording.run_id, caller):
+            return
         now = self.service.host.clock.now()
         suspended = recording.state == "suspended"
         waiting = recording.journal().waiting if suspended else []
@@ -141,6 +158,18 @@ class Resumer:
         if all(asked.is_over(now) for asked in waiting):
             why = "decided" if suspended else "host_lost"
             agent = recording.started.agent
-            await self.service.go_on(recording.run_id, agent, reason or why)
+            if caller is None:
+                await self.service.go_on(recording.run_id, agent, reason or why)
+            elif not self.service.background.drives(caller):
+                self.look(caller)  # It goes on with its caller.
         elif all(ends):  # Without an end, one waits for a decision.
             self._due[recording.run_id] = max(ends)
+
+    async def _is_left(self, run_id: str, caller: str) -> bool:
+        """Return whether the caller of a run has ended; then cancel that run."""
+        row = await self.service.store.reader.row(caller)
+        if row is None or row.state in GOING_ON:
+            return False
+        why = "the run that called it ended"
+        await cancel_idle(self.service.store, run_id, {**HOST}, why)
+        return True

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from ..config import Agent, Config
 from ..config.model import private_variables, run_variables
+from ..config.narrowing import narrowings
 from ..core.calls import JSON, Completed
 from ..core.grants.approvals import Verdict
 from ..core.grants.principals import Principal, Scope
@@ -61,6 +62,8 @@ class Submission:
 
         ahead: The caller waits for the end, and need not wait until the start is
             durable.
+
+        narrow: Rules that it is given beside those of its agent; see `narrowings`.
     """
 
     agent: str
@@ -70,6 +73,7 @@ class Submission:
     trigger: str = "api"
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
     ahead: bool = False
+    narrow: JSON = None
 
     @property
     def slot(self) -> str:
@@ -88,6 +92,8 @@ class Submission:
             "input": self.input,
             "vars": {**self.variables},
         }
+        if self.narrow is not None:
+            asked["narrow"] = self.narrow
         return hmac.digest(self._key, codec.canonical(asked), "sha256").hex()
 
     @property
@@ -97,7 +103,8 @@ class Submission:
 
 logger = logging.getLogger("caxton_host")
 
-_HOST: Mapping[str, JSON] = {"kind": "service", "id": "host", "authenticated": False}
+#: Who acts when a host goes on by itself.
+HOST: Mapping[str, JSON] = {"kind": "service", "id": "host", "authenticated": False}
 
 
 def _ignore(_run: str) -> None:
@@ -152,7 +159,7 @@ class Service:
     def agents(self, who: Principal) -> list[AgentDescription]:
         """Return the agents that *who* may start, by name. Broken ones are left out."""
         found: list[AgentDescription] = []
-        for name, agent in sorted(self.config().agents.items()):
+        for name, agent in sorted(self.config().executed.items()):
             if who.may("run", name):
                 try:
                     found.append(self.card(agent))
@@ -176,7 +183,7 @@ class Service:
         Raises:
             NotFoundError: There is no such agent, or *who* may not start it.
         """
-        known = self.config().agents
+        known = self.config().executed
         if name in known and who.may("run", name):
             return known[name]
         meant = nearest(name, [one for one in known if who.may("run", one)])
@@ -275,6 +282,7 @@ class Service:
             trace=wanted.trace,
             command=code.command,
             files=code.files,
+            bounds=narrowings(wanted.narrow, code.narrow, trusted=agent.trusted),
         )
 
     async def row(self, who: Principal, run_id: str) -> RunRow:
@@ -513,7 +521,7 @@ class Service:
         Raises:
             CaxtonError: It cannot be resumed now.
         """
-        driving = self._resuming(run_id, agent, {**_HOST}, reason)
+        driving = self._resuming(run_id, agent, {**HOST}, reason)
         with contextlib.suppress(Suspend):
             await self.background.begin(
                 run_id, self.line.admit(f"host/{agent}"), driving

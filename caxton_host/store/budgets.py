@@ -14,13 +14,14 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 
-from ..core.grants.budgets import Period
+from ..core.grants.budgets import ANSWER, Period, stored_key
+from ..core.grants.settlement import corrections
 from ..core.names import stream_of
 from ..lib.codec import decode_trusted
 from ..ports.log import Reservation
 from .commit import Driver, Group, Line, ask
 from .database import Database
-from .ledger import Holder, Use, spent
+from .ledger import Holder, Use, corrected, spent
 from .schema import budgets, slots
 
 _PAGE = 500
@@ -29,11 +30,18 @@ _HORIZON = 32 * 86_400_000_000
 _ENDLESS = 2**62
 
 _SPENT = """\
-SELECT events.position, events.recorded_at, runs.agent, payloads.payload
+SELECT events.position, events.recorded_at, runs.agent, events.stream, payloads.payload
 FROM events JOIN payloads ON payloads.position = events.position
 JOIN runs ON runs.run_id = substr(events.stream, 5)
-WHERE events.position > ? AND events.type = 'ToolInvoked' AND events.recorded_at >= ?
+WHERE events.position > ? AND (events.type = 'ToolInvoked'
+  OR events.type = 'ToolCompleted' AND {settles}) AND events.recorded_at >= ?
 ORDER BY events.position LIMIT ?"""
+#: Whether an answer may settle budgets, without its data, which may be large. By
+#: whether the database is a server.
+_SETTLES = {
+    False: "instr(payloads.payload, CAST('settles' AS blob)) > 0",
+    True: "position('settles'::bytea IN payloads.payload) > 0",
+}
 _OPEN = """\
 SELECT events.position, runs.run_id, runs.agent, events.type, payloads.payload
 FROM runs JOIN events ON events.stream = 'run/' || runs.run_id
@@ -42,7 +50,12 @@ WHERE events.position > ? AND runs.ended_at IS NULL AND events.type IN
   ('ToolInvoked', 'ToolCompleted', 'ToolFailed', 'ToolDenied')
 ORDER BY events.position LIMIT ?"""
 _LOCK = "LOCK TABLE budgets, slots IN EXCLUSIVE MODE"
-_WIPE = ("UPDATE budgets SET used = 0, since = 0", "DELETE FROM slots")
+_WIPE = (
+    "DELETE FROM budgets WHERE key >= '#' AND key < '$'",
+    "UPDATE budgets SET used = 0, since = 0",
+    "DELETE FROM slots",
+)
+_ENDED = "SELECT run_id FROM runs WHERE ended_at IS NOT NULL AND run_id IN ({})"
 _KEEP = """\
 INSERT INTO budgets (key, used, since) VALUES (?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET used = excluded.used, since = excluded.since"""
@@ -150,7 +163,7 @@ class _Recount:
         """Count, in the transaction of *driver*."""
         if self.shared:
             ask(driver, _LOCK)
-        uses = self._uses(driver)
+        uses = _unended(driver, self._uses(driver))
         places = _places(driver)
         for statement in _WIPE:
             ask(driver, statement)
@@ -162,9 +175,23 @@ class _Recount:
 
     def _uses(self, driver: Driver) -> dict[str, Use]:
         uses: dict[str, Use] = {}
-        for at, agent, payload in _pages(driver, _SPENT, self.now - _HORIZON):
-            for key, amount in _spends(payload):
-                item = _reservation(f"{agent}/{key}", amount)
+        #: When a call reserved, and what.
+        reserved: dict[Holder, tuple[int, dict[str, int]]] = {}
+        query = _SPENT.format(settles=_SETTLES[self.shared])
+        for at, agent, stream, payload in _pages(driver, query, self.now - _HORIZON):
+            event = decode_trusted(bytes(payload))
+            call = stream, event["call"]
+            if settles := event.get("settles"):
+                began, spends = reserved.pop(call, (at, {}))
+                for change in corrections(agent, spends, settles, at - began):
+                    before = uses.get(change.key, Use())
+                    uses[change.key] = corrected(change, before, at)
+                continue
+            spends = _spends(event)
+            if any(f"/{ANSWER}$" in key for key in spends):
+                reserved[call] = at, spends
+            for key, amount in spends.items():
+                item = _reservation(stored_key(agent, key), amount)
                 if item is None:
                     continue
                 after = spent(item, uses.get(item.key, Use()), at)
@@ -174,17 +201,31 @@ class _Recount:
         return uses
 
 
+def _unended(driver: Driver, uses: dict[str, Use]) -> dict[str, Use]:
+    """Return *uses* without the budgets that runs shared which have ended."""
+    runs = {key: key[1:].partition("/")[0] for key in uses if key.startswith("#")}
+    named = [*dict.fromkeys(runs.values())]
+    ended: set[str] = set()
+    for some in (named[at : at + _PAGE] for at in range(0, len(named), _PAGE)):
+        query = _ENDED.format(", ".join("?" * len(some)))
+        ended |= {run_id for (run_id,) in ask(driver, query, *some).fetchall()}
+    return {key: use for key, use in uses.items() if runs.get(key) not in ended}
+
+
 def _places(driver: Driver) -> list[tuple[str, str, int]]:
     """Return key, stream and call of each place that a call holds."""
     places: dict[Holder, list[str]] = {}
     for run_id, agent, type_, payload in _pages(driver, _OPEN):
-        call = decode_trusted(bytes(payload))["call"]
+        event = decode_trusted(bytes(payload))
+        holder = stream_of(run_id), event["call"]
         if type_ == "ToolInvoked":
-            places[stream_of(run_id), call] = [
-                f"{agent}/{key}" for key, _ in _spends(payload) if key.endswith("/open")
+            places[holder] = [
+                stored_key(agent, key)
+                for key in _spends(event)
+                if key.endswith("/open")
             ]
         else:
-            places.pop((stream_of(run_id), call), None)
+            places.pop(holder, None)
     return [(key, *holder) for holder, keys in places.items() for key in keys]
 
 
@@ -196,9 +237,8 @@ def _pages(driver: Driver, query: str, *params: object) -> Iterator[tuple[Any, .
         last = rows[-1][0]
 
 
-def _spends(payload: bytes) -> Iterator[tuple[str, int]]:
-    found: dict[str, int] = decode_trusted(bytes(payload)).get("spends") or {}
-    yield from found.items()
+def _spends(event: dict[str, Any]) -> dict[str, int]:
+    return event.get("spends") or {}
 
 
 def _reservation(key: str, amount: int) -> Reservation | None:
@@ -207,7 +247,11 @@ def _reservation(key: str, amount: int) -> Reservation | None:
     if kind == "rate":
         limit, every = map(int, rest)
         return Reservation(key=key, amount=amount, limit=limit, rule="", every=every)
-    if kind == "open" or rest[0] == "run":
+    if kind == "open":
         return None
+    if rest[0] == "run":
+        is_shared = key.startswith("#")
+        shared = Reservation(key=key, amount=amount, limit=_ENDLESS, rule="")
+        return shared if is_shared else None
     per = cast("Period", rest[0])
     return Reservation(key=key, amount=amount, limit=_ENDLESS, rule="", per=per)

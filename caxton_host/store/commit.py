@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
 import sqlalchemy as sa
 
+from ..core.grants.settlement import Correction
 from ..core.log.chain import GENESIS
 from ..core.log.checkpoint import Note
 from ..core.log.events import RunStarted
@@ -50,7 +51,8 @@ class Line:
 
         outstanding: Groups that are not settled yet.
 
-        places: Whether its calls may have places of budgets, to be freed at its end.
+        places: Whether its calls may have places of budgets, to be freed at its end, or
+            budgets that it shares with the runs below it, to be deleted then.
 
         error: Why it takes no more events.
     """
@@ -91,22 +93,28 @@ class Group:
 
         settled: Whether it has an outcome.
 
-        guard: Called in the transaction; raises if it must not be made.
+        correct: What is added to budgets that were reserved before.
 
-        waived: Whether it is stored even if a reservation is refused.
+        guard: Called in the transaction; raises if it must not be made.
     """
 
     line: Line
     drafts: Sequence[Draft]
     blobs: Mapping[str, bytes]
     reserve: Sequence[Reservation] = ()
+    correct: Sequence[Correction] = ()
     seal: bool = False
     queued_at: float = 0.0
     future: asyncio.Future[None] | None = None
     settled: bool = False
     outcome: Outcome = None
     guard: Callable[[Driver], None] | None = None
-    waived: bool = False
+
+    @property
+    def budgets(self) -> Iterator[str]:
+        """The keys of the budgets that it changes."""
+        yield from (item.key for item in self.reserve)
+        yield from (item.key for item in self.correct)
 
     @property
     def is_empty(self) -> bool:
@@ -178,10 +186,14 @@ class Batch:
     def admit(self, group: Group) -> Refused | None:
         """Add *group*, unless a reservation is refused."""
         if group.reserve:
-            group.line.places |= any(item.call is not None for item in group.reserve)
+            group.line.places |= any(
+                item.call is not None or item.key.startswith("#")
+                for item in group.reserve
+            )
             refused = self.ledger.reserve(group.reserve, group.line.stream)
-            if refused and not group.waived:
+            if refused:
                 return refused
+        self.ledger.correct(group.correct)
         self._add(group)
         return None
 
@@ -245,7 +257,7 @@ class Batch:
         return sorted(self.ledger.freed)
 
     def ended_rows(self) -> list[Row]:
-        """Return the streams whose places are all free."""
+        """Return the streams whose places are free and whose budgets are not needed."""
         return [(stream,) for stream in sorted(self.ledger.ended)]
 
     def done(self) -> None:

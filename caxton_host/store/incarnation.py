@@ -18,7 +18,6 @@ import contextlib
 import os
 import re
 import secrets
-import tempfile
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +34,7 @@ from ..core.log.runs import GOING_ON, RESTORED
 from ..core.log.tree import Frontier
 from ..core.names import stream_of
 from ..errors import BadBytes, ConfigError, LogBrokenError, StoreError
+from ..lib.files import replace_file
 from .commit import Driver, ask
 from .database import Database
 from .diagnosis import forbidden, path_of, said, unreadable
@@ -385,17 +385,7 @@ class Marks:
 
     def _write(self, path: Path, text: str) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # `mkstemp` makes it readable for its owner alone.
-        handle, draft = tempfile.mkstemp(dir=self._folder, prefix=".")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(text.encode("utf-8", "surrogateescape"))
-                file.flush()
-                os.fsync(file.fileno())
-            Path(draft).replace(path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                Path(draft).unlink()
+        replace_file(path, text.encode("utf-8", "surrogateescape"), mode=0o600)
         on_disk(path)
 
     def _path(self, incarnation: str) -> Path:

@@ -13,7 +13,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
-from ..core.grants.budgets import apart, period_of
+from ..core.grants.budgets import MOST, Period, apart, period_of
+from ..core.grants.settlement import Correction
 from ..core.log.events import (
     Event,
     RunCancelled,
@@ -23,6 +24,7 @@ from ..core.log.events import (
     ToolDenied,
     ToolFailed,
 )
+from ..core.names import run_of
 from ..ports.log import Refused, Reservation
 
 #: A stream, and the number of a call.
@@ -98,7 +100,8 @@ class Ledger:
 
         freed: Calls whose places are freed, unless they are new ones.
 
-        ended: Streams whose places are all freed.
+        ended: Streams whose places are all freed, and whose family budgets are deleted:
+            those that a run shares with the runs below it.
     """
 
     def __init__(self, books: Books) -> None:
@@ -133,6 +136,12 @@ class Ledger:
         self.opened |= places
         return None
 
+    def correct(self, items: Sequence[Correction]) -> None:
+        """Correct what was reserved by what was taken in truth."""
+        for item in items:
+            before = self._use(item.key)
+            self.uses[item.key] = corrected(item, before, self._books.now())
+
     def close(self, stream: str, call: int) -> None:
         """Free the places of a call."""
         holder = stream, call
@@ -140,7 +149,9 @@ class Ledger:
         self.freed.add(holder)
 
     def end(self, stream: str) -> None:
-        """Free the places of all calls of a run."""
+        """Free the places of all calls of a run, and forget the budgets it shared."""
+        shared = shared_by(stream)
+        self.uses = {k: use for k, use in self.uses.items() if not k.startswith(shared)}
         self._forget({holder for _, holder in self.opened if holder[0] == stream})
         for taken in self._holders.values():
             taken -= {holder for holder in taken if holder[0] == stream}
@@ -165,6 +176,11 @@ class Ledger:
         return self._holders[key]
 
 
+def shared_by(stream: str) -> str:
+    """Return how the keys of budgets begin that a run shares with those below it."""
+    return f"#{run_of(stream)}/"
+
+
 def settle(ledger: Ledger, stream: str, event: Event) -> None:
     """Free the places that end with *event*."""
     if isinstance(event, (ToolCompleted, ToolFailed, ToolDenied)):
@@ -177,15 +193,29 @@ def spent(item: Reservation, before: Use, now: int) -> Use | Later:
     """Return what is spent of a budget after *item*, or how long it is refused."""
     if item.every is not None:
         return _paced(item, item.every, before.since, now)
-    start, end = period_of(item.per, now) if item.per else (0, now)
-    if item.per and before.since > start:
-        # A clock that is set back reopens no period.
-        start, end = period_of(item.per, before.since)
+    start, end = _period(item.per, before, now)
     used = item.amount + (before.used if before.since == start else 0)
     if used <= item.limit:
         return Use(used, start)
     may_fit = item.per and item.amount <= item.limit
     return Later((end - now) / 1e6 if may_fit else None)
+
+
+def corrected(item: Correction, before: Use, now: int) -> Use:
+    """Return what is spent of a budget after a correction. It may exceed the limit."""
+    start, _ = _period(item.per, before, now)
+    if item.amount < 0 and now - item.age < start:
+        return before
+    used = item.amount + (before.used if before.since == start else 0)
+    return Use(min(max(used, 0), MOST), start)
+
+
+def _period(per: Period | None, before: Use, now: int) -> tuple[int, int]:
+    if per is None:
+        return 0, now
+    start, end = period_of(per, now)
+    # A clock that is set back reopens no period.
+    return period_of(per, before.since) if before.since > start else (start, end)
 
 
 def _paced(item: Reservation, every: int, since: int, now: int) -> Use | Later:

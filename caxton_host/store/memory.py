@@ -13,11 +13,12 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ..core.calls import JSON
+from ..core.grants.settlement import Correction
 from ..core.log.chain import GENESIS
 from ..core.log.events import Event, Recorded, RunErased, RunStarted
 from ..core.log.requests import Request
 from ..core.log.runs import ENDS, RunRow
-from ..core.names import RUN, run_of, stream_of
+from ..core.names import RUN, is_called, run_of, stream_of
 from ..errors import CursorError, LeaseLost, NotFoundError
 from ..lib.codec import sha256
 from ..ports.log import Refused, Reservation, ServerProtocol, Trace
@@ -44,7 +45,7 @@ from .drafts import (
     still_needed,
     taken,
 )
-from .ledger import Holder, Ledger, Use, settle
+from .ledger import Holder, Ledger, Use, settle, shared_by
 
 _CURSOR = re.compile(r"([np])-([0-9]{1,18})", re.ASCII)
 #: Between two looks for more events.
@@ -83,10 +84,15 @@ class MemoryLog:
         """Return whether the owner of this log may still send for the stream."""
         return not self._failed and self._store.holds(self._drafter.stream, self._seq)
 
-    def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
+    def queue(
+        self,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        correct: Sequence[Correction] = (),
+    ) -> None:
         """Add *events* to the stream."""
         self._check()
-        self._add(self._drafter.draft(events), blobs, ())
+        self._add(self._drafter.draft(events), blobs, (), correct)
 
     async def append(
         self,
@@ -110,6 +116,7 @@ class MemoryLog:
         drafts: Sequence[Draft],
         blobs: Mapping[str, bytes] | None,
         reserve: Sequence[Reservation],
+        correct: Sequence[Correction] = (),
     ) -> Refused | None:
         store, stream = self._store, self._drafter.stream
         ledger = Ledger(store)
@@ -122,6 +129,7 @@ class MemoryLog:
         store.blobs |= blobs or {}
         for draft in drafts:
             settle(ledger, stream, draft.event)
+        ledger.correct(correct)
         store.spend(ledger)
         self._seq += len(drafts)
         self.events += [draft.event for draft in drafts]
@@ -278,6 +286,9 @@ class MemoryStore:
     def spend(self, ledger: Ledger) -> None:
         """Keep the outcome of a ledger."""
         self.budgets |= ledger.uses
+        shared = tuple(map(shared_by, ledger.ended))
+        for key in [key for key in self.budgets if key.startswith(shared)]:
+            del self.budgets[key]
         for slot in [*self.slots]:
             stream, _ = holder = slot[1]
             if holder in ledger.freed or stream in ledger.ended:
@@ -361,7 +372,7 @@ class MemoryReader:
             raise NotFoundError(f"the log keeps no bytes with digest {sha256}")
         return self._store.blobs[sha256]
 
-    async def runs(
+    async def runs(  # noqa: PLR0913 -- a filter each
         self,
         limit: int,
         agent: str | None = None,
@@ -369,6 +380,7 @@ class MemoryReader:
         *,
         prefix: str = "",
         before: tuple[int, str] | None = None,
+        top: bool = False,
     ) -> list[RunRow]:
         """Return at most *limit* runs, newest first."""
         rows = [
@@ -378,6 +390,7 @@ class MemoryReader:
             and state in {None, row.state}
             and row.run_id.startswith(prefix)
             and (before is None or _place(row) < before)
+            and not (top and is_called(row.run_id))
         ]
         return sorted(rows, key=_place, reverse=True)[:limit]
 
@@ -393,7 +406,8 @@ class MemoryReader:
             NotFoundError: It matches no run, or more than one.
         """
         if name == "@last":
-            return chosen(name, [row.run_id for row in await self.runs(1)])
+            newest = await self.runs(1, top=True)
+            return chosen(name, [row.run_id for row in newest])
         name = name.removeprefix(RUN)
         return chosen(name, sorted(r for r in self._store.rows if r.startswith(name)))
 

@@ -130,7 +130,7 @@ class PostgresCommitter(Transactions):
             self._is_known = True
 
     def _store(self, groups: Sequence[Group], last: _Attempt) -> list[Outcome]:
-        keys = sorted({item.key for group in groups for item in group.reserve})
+        keys = sorted({key for group in groups for key in group.budgets})
         guards = [group.guard for group in groups if group.guard]
         if guards and self._landed(last):
             # A guard would see the changes of this very append.
@@ -254,6 +254,11 @@ _OTHERS = (
     """ended AS (
   DELETE FROM slots USING {ended} WHERE slots.stream = t.stream
 )""",
+    # By code point, "0" comes right behind "/". The run follows "run/".
+    """unshared AS (
+  DELETE FROM budgets USING {ended} WHERE key >= '#' || substr(t.stream, 5) || '/'
+  AND key < '#' || substr(t.stream, 5) || '0'
+)""",
     """opened AS (
   INSERT INTO slots SELECT * FROM {opened} ON CONFLICT DO NOTHING
 )""",
@@ -282,6 +287,7 @@ def _rows(batch: Batch) -> tuple[list[Row], ...]:
         batch.state_rows(),
         batch.budget_rows(),
         batch.freed_rows(),
+        batch.ended_rows(),
         batch.ended_rows(),
         batch.opened_rows(),
     )

@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from ..core.log.events import Event, Recorded, RunErased, from_payload
 from ..core.log.runs import RunRow
-from ..core.names import RUN
+from ..core.names import CALLED, RUN, VERSION_AT
 from ..errors import CursorError, LogBrokenError, NotFoundError, StoreError
 from ..lib.codec import decode_trusted, sha256
 from .database import Columns, Database, Query, pages
@@ -286,7 +286,7 @@ class Reader:
             raise NotFoundError(f"the log keeps no bytes with digest {sha256}")
         return _unchanged(sha256, rows[0][0])
 
-    async def runs(
+    async def runs(  # noqa: PLR0913 -- a filter each
         self,
         limit: int,
         agent: str | None = None,
@@ -294,6 +294,7 @@ class Reader:
         *,
         prefix: str = "",
         before: tuple[int, str] | None = None,
+        top: bool = False,
     ) -> list[RunRow]:
         """
         Return at most *limit* runs, newest first.
@@ -308,6 +309,8 @@ class Reader:
             prefix: Only those whose ids have this prefix.
 
             before: Only those after the run with this start time and id.
+
+            top: Only those that no other run called.
         """
         query = sa.select(*(runs.c[name] for name in _RUN_FIELDS)).limit(limit)
         query = query.order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
@@ -317,6 +320,9 @@ class Reader:
             query = query.where(runs.c.state == state)
         if prefix:
             query = query.where(_begins(prefix))
+        if top:
+            version = sa.func.substr(runs.c.run_id, VERSION_AT + 1, 1)
+            query = query.where(version != str(CALLED))
         if before is not None:
             place = sa.tuple_(runs.c.started_at, runs.c.run_id)
             query = query.where(place < sa.tuple_(*map(sa.literal, before)))
@@ -360,13 +366,14 @@ class Reader:
         Return the id of the run that *name* identifies.
 
         Args:
-            name: A unique prefix of an id, or ``@last``.
+            name: A unique prefix of an id; or ``@last``, the newest run that no other
+                run called.
 
         Raises:
             NotFoundError: It matches no run, or more than one.
         """
         if name == "@last":
-            newest = await self.runs(1)
+            newest = await self.runs(1, top=True)
             return chosen(name, [row.run_id for row in newest])
         name = name.removeprefix(RUN)
         query = (

@@ -70,6 +70,10 @@ _HOLDERS = "SELECT stream, call FROM slots WHERE key = ?"
 _OPENED = f"{_insert(slots, slots.c.keys())} ON CONFLICT DO NOTHING"
 _FREED = "DELETE FROM slots WHERE stream = ? AND call = ?"
 _ENDED = "DELETE FROM slots WHERE stream = ?"
+# By code point, "0" comes right behind "/". The run follows "run/".
+_UNSHARED = """\
+DELETE FROM budgets WHERE key >= '#' || substr(?1, 5) || '/'
+AND key < '#' || substr(?1, 5) || '0'"""
 
 _LAST = "SELECT max(position) FROM events"
 _FIRST = """\
@@ -206,6 +210,7 @@ class SqliteCommitter(Transactions):
             driver.executemany(_FREED, batch.freed_rows())
         if ledger.ended:
             driver.executemany(_ENDED, batch.ended_rows())
+            driver.executemany(_UNSHARED, batch.ended_rows())
         if ledger.opened:
             driver.executemany(_OPENED, batch.opened_rows())
 

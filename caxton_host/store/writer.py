@@ -11,12 +11,14 @@ more than the disk does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
+from ..core.grants.settlement import Correction
 from ..core.log.events import Event
 from ..core.log.runs import ENDS
 from ..errors import StoreError
@@ -102,6 +104,8 @@ class Writer:
 
         Raises:
             StoreError: It could not be stored.
+
+            asyncio.CancelledError: See `EventLog.append`.
         """
         self._add(group)
         if self._is_alone(group.line):
@@ -113,7 +117,9 @@ class Writer:
             try:
                 await group.future
             except asyncio.CancelledError:
-                self._waive(group)
+                await self._wait_on(group)
+                if isinstance(group.outcome, Refused):
+                    raise asyncio.CancelledError(group.outcome) from None
                 raise
         if isinstance(group.outcome, StoreError):
             raise _again(group.outcome)
@@ -229,29 +235,20 @@ class Writer:
         self._last = line if is_one else None
         self._over = is_one and bool(drafts) and drafts[-1].type in _OVER
 
-    def _waive(self, group: Group) -> None:
-        """
-        Store *group* even if it is refused, since its caller was cancelled.
-
-        Later events of its stream depend on it, and no call is sent.
-        """
-        group.waived = True
-        if isinstance(group.outcome, Refused):
-            group.settled, group.outcome, group.future = False, None, None
-            self.queue(group)
+    async def _wait_on(self, group: Group) -> None:
+        """Wait until *group* is settled, although its caller was cancelled."""
+        if group.settled:
+            return
+        group.future = asyncio.get_running_loop().create_future()
+        while not group.future.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([group.future])
 
     def _settle(self, batch: Sequence[Group], outcomes: Sequence[Outcome]) -> None:
-        failed, again = False, list[Group]()
+        failed = False
         for group, outcome in zip(batch, outcomes, strict=True):
-            if isinstance(outcome, Refused) and group.waived:
-                # Its caller was cancelled while it was refused.
-                self._waiters -= 1
-                group.future = None
-                again.append(group)
-                continue
             self._resolve(group, outcome)
             failed = failed or isinstance(outcome, StoreError)
-        self._pending.extendleft(reversed(again))
         if failed:
             left = deque[Group]()
             for group in self._pending:
@@ -305,9 +302,15 @@ class SqlLog:
         """Return whether this host may still send for the stream."""
         return self._line.error is None and self._holds()
 
-    def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
+    def queue(
+        self,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        correct: Sequence[Correction] = (),
+    ) -> None:
         """Add *events* to the stream without waiting."""
         group = self._group(events, blobs, ())
+        group.correct = correct
         if not group.is_empty:
             self._writer.queue(group)
 
@@ -321,10 +324,11 @@ class SqlLog:
         group = self._group(events, blobs, reserve)
         if group.is_empty and not self._line.outstanding:
             return None
-        refused = await self._writer.append(group)
-        if refused is not None:
-            self._drafter.seq -= len(group.drafts)
-        return refused
+        try:
+            return await self._writer.append(group)
+        finally:
+            if isinstance(group.outcome, Refused):
+                self._drafter.seq -= len(group.drafts)
 
     def _group(
         self,

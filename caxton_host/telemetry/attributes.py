@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from ..core.calls import JSON, Completed, Failed, Outcome, Route
 from ..core.grants.approvals import Unapproved
+from ..core.grants.freezes import Halted
 from ..core.log.events import ToolCompleted, ToolInvoked
 from ..core.log.runs import outcome_word
 from ..core.names import stream_of
@@ -139,6 +140,8 @@ def raised_fields(exc: BaseException) -> Fields:
     """Return the type of *exc*, never its message, which may quote a secret."""
     if isinstance(exc, Unapproved):
         return {"caxton.call.outcome": "waits"}
+    if isinstance(exc, Halted):
+        return {"caxton.call.outcome": "frozen"}
     if isinstance(exc, ToolError):
         return {"error.type": exc.kind}
     error = next((_ERRORS[t] for t in type(exc).__mro__ if t in _ERRORS), None)

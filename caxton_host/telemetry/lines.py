@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..core.grants.freezes import Halted
 from ..lib.logs import FIELDS, fields_of
 from .sinks import ObservedCall, ObservedRun, Sink
 
@@ -44,8 +45,9 @@ class ActivityLines(Sink):
         if call.run.execution.mode == "replay":
             return
         route = call.route
+        what = "is frozen" if isinstance(call.error, Halted) else "settled"
         _log(
-            "call waits for approval" if call.asked else "call settled",
+            "call waits for approval" if call.asked else f"call {what}",
             name=call.name,
             server=route.server if route else "",
             tool=route.tool if route else "",

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from ..core.calls import Denied, Effect, Failed, Outcome, Route
 from ..core.grants.approvals import Unapproved
+from ..core.grants.freezes import Halted, frozen_in
 from ..core.log.events import (
     ApprovalRequested,
     Recorded,
@@ -150,14 +151,23 @@ class _Rebuild:
                 self._attempt(event.call, event.attempt)
             case ApprovalRequested():
                 self._waiting.add(event.call)
-            case RunSuspended(reason="approval", call=int(call)):
-                for number in sorted({call, *self._waiting}):
-                    self._stop(number, Unapproved(number))
-            case RunSuspended(call=int(call)):
-                self._stop(call, Suspend(call, ""))
+            case RunSuspended():
+                self._suspend(event)
             case _:
                 if end := outcome_of(event):
                     self._settle(*end)
+
+    def _suspend(self, event: RunSuspended) -> None:
+        if frozen := frozen_in(event):
+            for number in [*self._open]:
+                self._stop(number, Halted(number, frozen))
+        elif event.call is None:
+            return
+        elif event.reason == "approval":
+            for number in sorted({event.call, *self._waiting}):
+                self._stop(number, Unapproved(number))
+        else:
+            self._stop(event.call, Suspend(event.call, ""))
 
     def _begin(self, number: int) -> None:
         asked = self._asked[number]
@@ -198,7 +208,7 @@ class _Rebuild:
         """End a call that nothing closed."""
         if number not in self._open:
             self._begin(number)
-        self._end_attempt(number, "in_doubt")
+        self._end_attempt(number, None if isinstance(why, Halted) else "in_doubt")
         self._open[number].call.error = why
         self._close(number)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from ..core.calls import Denied, Failed, Outcome, Route
 from ..core.grants.approvals import Unapproved
+from ..core.grants.freezes import Halted
 from ..core.log.events import Event
 from ..core.log.runs import outcome_word
 from ..errors import RunStopped, StoreError, Suspend
@@ -253,6 +254,8 @@ class ObservedCall:
         match exc:
             case Unapproved():
                 self.asked = True
+            case Halted():
+                pass  # It was not sent now.
             case Suspend() | StoreError():  # was it sent, is it recorded?
                 self.status = "in_doubt"
             case RunStopped():

@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TypeVar, cast
 
 from ..core.calls import JSON, Completed, Denied, Failed, Outcome
@@ -33,6 +32,7 @@ from ..core.log.events import (
 from ..core.names import is_server_name, nearest
 from ..errors import BadBytes, FailureKind, Sent, UsageError
 from ..lib import codec
+from ..lib.files import replace_file
 
 TYPE = "caxton.cassette/v1"
 
@@ -226,12 +226,7 @@ def save(path: Path, text: str) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=".", delete=False
-        ) as file:
-            file.write(text)
-        Path(file.name).chmod(0o644)
-        Path(file.name).replace(path)
+        replace_file(path, text.encode(), mode=0o644)
     except OSError as exc:
         raise UsageError(
             f"the cassette {path.name} cannot be written: {exc.strerror}",

@@ -54,11 +54,11 @@ class Recorder:
             UsageError: The configuration is broken, or has no such agent.
         """
         config = load(path, environ=environ, cwd=cwd)
-        if agent in config.agents:
+        if agent in config.executed:
             tokens = Paths.of(environ).tokens
-            return cls(config=config, agent=config.agents[agent], tokens=tokens)
-        known = ", ".join(sorted(config.agents)) or "none"
-        meant = nearest(agent, [*config.agents]) or next(iter(config.agents), None)
+            return cls(config=config, agent=config.executed[agent], tokens=tokens)
+        known = ", ".join(sorted(config.executed)) or "none"
+        meant = nearest(agent, [*config.executed]) or next(iter(config.executed), None)
         raise UsageError(
             f"no agent {agent!r} to record; the configuration has: {known}",
             fix=f"pass agent={meant!r}" if meant else f"add [agents.{agent}] to it",

@@ -12,14 +12,15 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..config import Serve
+from ..config import Config, Serve
 from ..core.calls import JSON
+from ..core.grants.principals import Principal
 from ..errors import ForbiddenError, StoreError
 from ..ports.tools import ToolSource
 from ..service.run_service import Service
 from .api.openapi import OPERATIONS, document
 from .api.operations import PREFIX, ApiContext, answer, routes, text_of, wrong_method
-from .edge.authentication import Identity, documented, metadata
+from .edge.authentication import Identity, ThawedIdentity, documented, metadata
 from .edge.messages import Refusal, why
 from .edge.middleware import MCP, ConcurrencyLimit, Edge
 from .ui import pages
@@ -43,6 +44,7 @@ def application(  # noqa: PLR0913 -- each may be left out
     serve: Serve,
     *,
     mcp: ASGIApp | None = None,
+    sessions: ASGIApp | None = None,
     scrape: Scrape | None = None,
     ready: Ready | None = None,
     tools: ToolSource | None = None,
@@ -59,6 +61,8 @@ def application(  # noqa: PLR0913 -- each may be left out
         serve: How it is served.
 
         mcp: Serves agents as tools, at ``/mcp``.
+
+        sessions: Serves the sessions, at ``/mcp/NAME``.
 
         scrape: Returns the metrics: their media type, and text.
 
@@ -80,13 +84,17 @@ def application(  # noqa: PLR0913 -- each may be left out
     open_ = _open(serve, ready=_Readiness(service, ready))
     # Looked through one after the other: what is asked for most comes first.
     first = [Route(MCP, mcp)] if mcp and serve.mcp else []
+    if sessions and serve.mcp:
+        first.append(
+            Route(f"{MCP}/{{session}}", _Opened(sessions, service.config)),
+        )
     behind = [_read(_METRICS, _Metrics(scrape, serve))] if scrape else []
     if serve.api:
         behind += routes(desk, OPERATIONS)
     to_all = {_METRICS} if serve.metrics == "open" else set[str]()
     return Edge.around(
         Router([*first, *open_, *behind], redirect_slashes=False, default=_nothing),
-        identity=identity,
+        identity=ThawedIdentity(identity, lambda: service.host.freezes.now),
         line=service.line,
         serve=serve,
         open=frozenset({route.path for route in open_} | to_all),
@@ -111,6 +119,22 @@ async def _nothing(scope: Scope, receive: Receive, send: Send) -> None:
     raise Refusal(
         "not-found", "nothing is at that address", fix=f"see {_OPENAPI} for what is"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """Sessions, for principals that may open them: no others exist for these."""
+
+    app: ASGIApp
+    config: Callable[[], Config]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name: str = scope["path_params"]["session"]
+        who: Principal = scope["caxton.principal"]
+        if not (who.opens(name) and name in self.config().sessions):
+            await _nothing(scope, receive, send)
+        scope["caxton.session"] = name
+        await self.app(scope, receive, send)
 
 
 def _read(path: str, app: ASGIApp) -> Route:

@@ -49,7 +49,12 @@ def _report(found: Found, conductor: Conductor, seconds: float) -> None:
     say(f"calls        {len(found.invoked)}  {dict(found.outcomes)}")
     say(f"denied       {dict(found.denials)}")
     say(f"masks        in {found.masked} runs")
-    say(f"spent        {dict(found.spent)}")
+    shared = sum(key.startswith("#") for key in found.spent)
+    own = {key: n for key, n in found.spent.items() if key[0] != "#"}
+    say(f"spent        {own}, and {shared} budgets that runs share")
+    say(f"settled      {found.settled} calls")
+    say(f"agents       {dict(found.agents)}")
+    say(f"freezes      {found.frozen}")
     say(f"events       {found.events}, effects {found.effects}")
     say(f"retries      {found.retries}, resolutions {dict(found.words)}")
     each = 1000 * found.suspensions / max(kills.total(), 1)

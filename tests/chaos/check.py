@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
-from caxton_host.core.grants.budgets import Concurrency
+from caxton_host.core.grants.budgets import Concurrency, Sum, stored_key
+from caxton_host.core.grants.freezes import FREEZES
 from caxton_host.core.log.events import (
     ApprovalDecided,
     CallResolved,
     Event,
+    Frozen,
     RunFailed,
     RunStarted,
     RunSuspended,
@@ -23,6 +25,7 @@ from caxton_host.core.log.events import (
     ToolRetried,
     outcome_of,
 )
+from caxton_host.core.names import AGENTS
 from caxton_host.core.text.redact import MASK
 from caxton_host.lib.machine import SystemClock
 from caxton_host.store.schema import budgets, slots
@@ -61,6 +64,9 @@ class Found:
     denials: Counter[str] = field(default_factory=Counter)
     masked: int = 0
     spent: Counter[str] = field(default_factory=Counter)
+    agents: Counter[str] = field(default_factory=Counter)
+    settled: int = 0
+    frozen: int = 0
     invoked: dict[str, ToolInvoked] = field(default_factory=dict)
     ok: set[str] = field(default_factory=set)
 
@@ -104,9 +110,12 @@ class Found:
         for event in events:
             if isinstance(event, ToolInvoked):
                 used[event.rule] += 1
+                self.agents[agent] += 1
                 for key, amount in (event.spends or {}).items():
                     assert isinstance(amount, int)
-                    self.spent[f"{agent}/{key}"] += amount
+                    self.spent[stored_key(agent, key)] += amount
+            if isinstance(event, ToolCompleted):
+                self.settled += bool(event.settles)
         for rule in GRANTS[agent].allow:
             if rule.calls is not None and used[rule.id] > rule.calls:
                 self.wrong.append(f"{run_id} made {used[rule.id]} calls by {rule.id}")
@@ -124,9 +133,11 @@ class Found:
             for budget in rule.budgets
         }
         for key, spent in self.spent.items():
-            budget = limits[key]
-            if isinstance(budget, Concurrency):
-                continue
+            budget = limits.get(key)
+            if budget is None or isinstance(budget, Concurrency):
+                continue  # A recount compares what runs share.
+            if isinstance(budget, Sum) and budget.estimate is not None:
+                continue  # And what answers settled.
             if spent > budget.limit:
                 self.wrong.append(f"{key}: {spent} of {budget.limit} are spent")
             if spent != books.get(key):
@@ -161,7 +172,9 @@ class Found:
             if tool != "look" and count > 1:
                 self.wrong.append(f"{tool} happened {count} times: {key}")
         self.wrong += [
-            f"a successful call has no effect: {key}" for key in self.ok - done
+            f"a successful call has no effect: {key}"
+            for key in self.ok - done
+            if self.invoked[key].server != AGENTS
         ]
 
 
@@ -180,13 +193,34 @@ async def check(place: Place) -> Found:
             found.fold(row.run_id, [one.event for one in history if one.event])
         verdict = await verify(store.reader)
         with store.engine.connect() as connection:
-            books = connection.execute(sa.select(budgets)).all()
+            books = _uses(connection)
             places = connection.execute(sa.select(slots)).all()
+        history = await store.reader.read(FREEZES)
+        frozen = sum(isinstance(one.event, Frozen) for one in history)
     finally:
         await store.aclose()
+    counted = await _recounted(place)
     found.events = verdict.events
+    found.frozen = frozen
+    if counted != books:
+        found.wrong.append(f"a recount differs: {sorted(set(counted) ^ set(books))}")
     if verdict.first_bad:
         found.wrong.append(f"the chain is broken: {verdict.first_bad}")
     found.compare(happened(place.counter))
-    found.audit({row.key: row.used for row in books}, len(places))
+    found.audit(books, len(places))
     return found
+
+
+def _uses(connection: sa.Connection) -> dict[str, int]:
+    rows = connection.execute(sa.select(budgets)).all()
+    return {row.key: row.used for row in rows if row.used}
+
+
+async def _recounted(place: Place) -> dict[str, int]:
+    """Return what is spent of each budget, counted again from the log."""
+    async with SqlStore.open(
+        place.store, clock=SystemClock(), entropy=os.urandom
+    ) as store:
+        await store.budgets.recount()
+        with store.engine.connect() as connection:
+            return _uses(connection)

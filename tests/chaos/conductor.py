@@ -44,6 +44,8 @@ _HEAVY = (
 _SUBREAPER = 36
 #: Seconds in which orphans of a dead host, and a host without work, must end.
 _ENDS, _DRAINS = 20.0, 120.0
+#: Seconds in which a host that is to lose a child may start one.
+_STARTS = 1.0
 _OFTEN, _LEASE = 500, 0.25
 _WEIGHTS = {"host": 4, "worker": 3, "server": 3}
 
@@ -123,7 +125,7 @@ class Conductor:
         wanted = self.chance.choices([*_WEIGHTS], [*_WEIGHTS.values()])[0]
         if wanted == "host":
             self._kill_host()
-        elif found := self._children().get(wanted):
+        elif found := self._awaited(wanted):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.chance.choice(found), signal.SIGKILL)
                 self.kills[wanted] += 1
@@ -137,6 +139,13 @@ class Conductor:
         self.kills["host"] += 1
         self._reap()
         self._spawn()
+
+    def _awaited(self, kind: str) -> list[int]:
+        """Return the processes of a kind; a slow machine gets time to start one."""
+        until = time.monotonic() + _STARTS
+        while not (found := self._children().get(kind)) and time.monotonic() < until:
+            time.sleep(0.005)
+        return found or []
 
     def _children(self) -> dict[str, list[int]]:
         """Return the processes of the host, by kind."""

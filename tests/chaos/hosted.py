@@ -15,15 +15,28 @@ from collections import deque
 from caxton_host.app.bootstrap import Running, running
 from caxton_host.core.calls import Completed
 from caxton_host.core.grants.approvals import Verdict
+from caxton_host.core.grants.freezes import FREEZES
+from caxton_host.core.log.events import Frozen, Thawed
 from caxton_host.core.log.requests import GiveResult, Resend, Resolution
-from caxton_host.errors import BusyError, LeaseLost
+from caxton_host.core.names import AGENTS
+from caxton_host.errors import (
+    BusyError,
+    LeaseLost,
+    NotFoundError,
+    Suspend,
+    UsageError,
+)
 from caxton_host.runs.approvals import Word, say
+from caxton_host.runs.freezing import freeze, freezes_of, thaw
 from caxton_host.runs.recording import Recording
 
 from .scene import GRANTS, RUNS, WHO, Place, happened, module, request
 
 _MANY = 1_000_000
 _PAUSE = 0.02
+_FREEZE = 0.2
+#: What is frozen, in turn.
+FROZEN = (("agent", "child"), ("server", "world"), ("agent", "agent0"))
 
 
 async def live(place: Place) -> None:
@@ -38,7 +51,8 @@ async def live(place: Place) -> None:
         numbers = itertools.count()
         code = module()
         await asyncio.gather(
-            *(_keep_busy(up, place, waiting, numbers, code) for _ in range(RUNS))
+            _freeze_and_thaw(up, place),
+            *(_keep_busy(up, place, waiting, numbers, code) for _ in range(RUNS)),
         )
 
 
@@ -58,7 +72,7 @@ async def _keep_busy(
                 waiting.append(run_id)
                 await asyncio.sleep(_PAUSE)
         if (owned or not waiting) and not place.stop.exists():
-            with contextlib.suppress(LeaseLost):
+            with contextlib.suppress(LeaseLost, UsageError):
                 # The run may wait for an approval.
                 waiting.append(await up.host.start(request(next(numbers), code)))
 
@@ -70,18 +84,49 @@ async def _see_to_its_end(up: Running, place: Place, run_id: str) -> bool:
         if recording.end is not None:
             return True
         try:
-            if recording.state == "suspended":
-                await _resolve(up, place, recording)
-                await _say(up, recording)
+            if recording.started.parent:
+                return True  # Its caller goes on with it.
+            await _decide(up, place, recording)
             grant = GRANTS[recording.started.agent]
             await up.host.resume(run_id, actor=WHO, grant=grant)
-        except (BusyError, LeaseLost):
+        except (BusyError, LeaseLost, Suspend):
             return False
+
+
+async def _freeze_and_thaw(up: Running, place: Place) -> None:
+    """Freeze something now and then, and thaw what hosts before left frozen."""
+    turn = len(await up.store.reader.read(FREEZES))
+    while True:
+        for kind, name in (await freezes_of(up.store)).standing:
+            well = Thawed(kind=kind, name=name, actor=WHO, reason="well")
+            with contextlib.suppress(NotFoundError):
+                await thaw(up.store, well)
+        await up.host.freezes.look()
+        await asyncio.sleep(_FREEZE)
+        if place.stop.exists():
+            return
+        kind, name = FROZEN[turn // 2 % len(FROZEN)]
+        event = Frozen(kind=kind, name=name, actor=WHO, reason="odd")
+        await freeze(up.store, event, agents=GRANTS, servers={"world"})
+        await up.host.freezes.look()
+        turn += 2
+        await asyncio.sleep(_FREEZE / 4)
+
+
+async def _decide(up: Running, place: Place, recording: Recording) -> None:
+    """Decide about the calls of a run, and of those that it called."""
+    for callee in recording.callees.values():
+        with contextlib.suppress(NotFoundError):
+            below = await Recording.load(callee, up.store.reader)
+            await _decide(up, place, below)
+    if recording.state == "suspended":
+        await _resolve(up, place, recording)
+        await _say(up, recording)
 
 
 async def _resolve(up: Running, place: Place, recording: Recording) -> None:
     for doubt in recording.journal().in_doubt:
-        if doubt.resolved:
+        if doubt.resolved or doubt.invoked.server == AGENTS:
             continue
         key = doubt.invoked.idempotency_key
         seen = any(key == one for _, one in happened(place.counter))
@@ -95,8 +140,10 @@ async def _resolve(up: Running, place: Place, recording: Recording) -> None:
 
 
 async def _say(up: Running, recording: Recording) -> None:
+    now = up.host.clock.now()
     for asked in recording.journal().waiting:
+        if asked.is_over(now):
+            continue
         verdict: Verdict = "approve" if asked.requested.call % 3 else "deny"
         word = Word(verdict=verdict, actor=WHO, reason="by its number", role="counter")
-        now = up.host.clock.now()
         await say(up.store, recording.run_id, asked.seq, word, now=now)

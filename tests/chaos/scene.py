@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from caxton_host.config import Config, Paths
+from caxton_host.config import Agent, Config, Paths
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.budgets import UNIT, Budget, CallCount, Concurrency, Sum
@@ -48,8 +48,21 @@ def _rule(number: int, tool: str, *budgets: Budget, calls: int | None = None) ->
     )
 
 
+#: What answers may cost: of a run and of those that it calls, and in a month.
+_COSTS = (
+    Sum(of="result$.cost", limit=60 * UNIT, per="run", estimate=2 * UNIT),
+    Sum(of="result$.cost", limit=10**6 * UNIT, per="month", estimate=2 * UNIT),
+)
 GRANTS = {
     "agent0": Grant(
+        allow=(
+            _rule(1, "world/look"),
+            _rule(2, "world/pay", *_COSTS),
+            _rule(3, "world/send"),
+            _rule(4, "agents/child"),
+        )
+    ),
+    "child": Grant(
         allow=(_rule(1, "world/look"), _rule(2, "world/pay"), _rule(3, "world/send"))
     ),
     "agent1": Grant(
@@ -111,22 +124,35 @@ class Place:
             },
             eager=True,
         )
+        child = self.folder / "child.wasm"
+        if not child.exists():
+            child.write_bytes(module(6, calling=False))
         return Config(
             store_url=self.store,
             servers={"world": server},
+            agents={"child": Agent(name="child", module=child, grant=GRANTS["child"])},
             places=Places(workers=4),
         )
 
 
-def module(calls: int = CALLS) -> bytes:
-    """Return an agent that makes effects in sequence, whatever their outcomes."""
+def module(calls: int = CALLS, *, calling: bool = True) -> bytes:
+    """
+    Return an agent that makes effects in sequence, whatever their outcomes.
+
+    Args:
+        calls: How many.
+
+        calling: Whether it calls another agent in between, if it may.
+    """
     steps = [call(f"mcp__world__{_TOOLS[n % len(_TOOLS)]}", n=n) for n in range(calls)]
+    if calling:
+        steps[4::10] = [call("mcp__agents__child", n=n) for n in range(4, calls, 10)]
     return guest(*steps, output=calls)
 
 
 def request(number: int, code: bytes) -> RunRequest:
     """Return the request for the run of the given number."""
-    agent = f"agent{number % len(GRANTS)}"
+    agent = f"agent{number % 2}"
     return RunRequest(agent=agent, module=code, actor=WHO, grant=GRANTS[agent])
 
 

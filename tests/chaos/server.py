@@ -79,7 +79,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
             ]
         }
     said = act(params["name"], params["_meta"][KEY])
-    whole = {"key": said, "token": "canary-4711-canary"}
+    whole = {"key": said, "token": "canary-4711-canary", "cost": int(said[:2], 16) % 5}
     return {"content": [{"type": "text", "text": json.dumps(whole)}]}
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from caxton_host.core.grants.budgets import PERIODS, Period, period_of
+from caxton_host.core.grants.budgets import MOST, PERIODS, Period, period_of
+from caxton_host.core.grants.settlement import Correction
 from caxton_host.core.log.events import (
     Event,
     RunCancelled,
+    RunCompleted,
     RunFailed,
     RunSuspended,
     ToolCompleted,
@@ -220,3 +222,90 @@ async def test_refused_append_spends_nothing_of_any_kind(store: Store) -> None:
     )
 
     assert await log.append(line(1), reserve=others) is None
+
+
+# -- answers that settle -------------------------------------------------------
+
+
+def corrected(amount: int, age: int = 0, key: str = "b") -> Correction:
+    return Correction(key=key, amount=amount, per="day", age=age)
+
+
+async def test_outcome_corrects_in_its_own_transaction(store: Store) -> None:
+    log, other = store.create(RUN), store.create("run/2")
+    assert await log.append(line(1), reserve=[wanted(10, 8, per="day")]) is None
+    assert await other.append(line(1), reserve=[wanted(10, 8, per="day")])
+
+    log.queue(completed(1), correct=[corrected(-5)])  # rides on what comes next
+
+    assert await log.append(line(2), reserve=[wanted(10, 7, per="day")]) is None
+    assert await other.append(line(1), reserve=[wanted(10, per="day")])
+
+
+async def test_excess_is_stored_and_leaves_no_room(store: Store) -> None:
+    log, other = store.create(RUN), store.create("run/2")
+    assert await log.append(line(1), reserve=[wanted(10, 8, per="day")]) is None
+
+    log.queue(completed(1), correct=[corrected(7)])
+    await log.append(line(2))
+
+    assert await other.append(line(1), reserve=[wanted(14, 0, per="day")])
+    assert await other.append(line(1), reserve=[wanted(15, 0, per="day")]) is None
+
+
+async def test_no_excess_is_more_than_the_store_can_count(store: Store) -> None:
+    log = store.create(RUN)
+
+    for number in (1, 2):  # law 9
+        log.queue(completed(number), correct=[corrected(MOST)])
+        await log.append(line(number))
+
+    assert await log.append(reserve=[wanted(MOST, 1, per="day")])
+
+
+async def test_rest_goes_back_to_the_period_that_reserved_it_and_to_no_other(
+    place: Place,
+) -> None:
+    async with place.open() as store:
+        log = store.create(RUN)
+        assert await log.append(line(1), reserve=[wanted(10, 8, per="day")]) is None
+        place.pass_(86_400_000_000)
+        assert await log.append(line(2), reserve=[wanted(10, 8, per="day")]) is None
+        log.queue(completed(1), correct=[corrected(-8, age=86_400_000_000)])
+        assert await log.append(line(3), reserve=[wanted(10, 3, per="day")])
+        log.queue(completed(1), correct=[corrected(2, age=86_400_000_000)])
+        assert await log.append(line(3), reserve=[wanted(10, per="day")])
+
+
+async def test_correction_of_a_budget_that_has_no_row_makes_one(store: Store) -> None:
+    log = store.create(RUN)
+
+    log.queue(completed(1), correct=[corrected(-8), corrected(7, key="c")])
+
+    assert await log.append(reserve=[wanted(10, 10, per="day")]) is None
+    assert await log.append(reserve=[wanted(10, 4, key="c", per="day")])
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        RunCompleted(output=None, output_sha256="", fuel=0),
+        RunFailed(kind="trap", message="", fuel=0),
+        RunCancelled(actor={}, reason=""),
+    ],
+)
+async def test_budgets_that_a_run_shared_are_deleted_with_its_end(
+    place: Place, end: Event
+) -> None:
+    async with place.open() as store:
+        top, below = store.create("run/1"), store.create("run/2")
+        for key in ("#1/pay", "#10/pay", "a/pay"):
+            assert await top.append(line(1), reserve=[wanted(2, 2, key=key)]) is None
+        assert await below.append(line(1), reserve=[wanted(2, 1, key="#1/of")]) is None
+
+        await top.append(end)
+
+        for key, is_spent in (("#10/pay", True), ("a/pay", True), ("#1/pay", False)):
+            refused = await below.append(line(2), reserve=[wanted(2, key=key)])
+            assert bool(refused) is is_spent
+        assert await below.append(line(3), reserve=[wanted(2, 2, key="#1/of")]) is None

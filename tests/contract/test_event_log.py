@@ -18,6 +18,7 @@ from caxton_host.core.log.events import (
     RunSuspended,
     to_payload,
 )
+from caxton_host.core.names import called_run, uuid7
 from caxton_host.errors import NotFoundError, StoreError
 from caxton_host.lib.codec import encode, sha256
 from caxton_host.ports.log import Refused, Reservation
@@ -498,6 +499,18 @@ async def test_run_is_found_by_a_unique_beginning(place: Place) -> None:
         with pytest.raises(NotFoundError, match="no run 'ABD'"):
             await store.reader.find_run("ABD")
     assert ambiguous.value.fix
+
+
+async def test_last_run_is_the_newest_that_no_other_run_called(place: Place) -> None:
+    top = uuid7(1_700_000_000_000_000, bytes(10))
+    async with place.open() as store:
+        for name in (top, called_run(top, "ab" * 32)):
+            place.clock.time += 1
+            await store.create(f"run/{name}").append(run_started())
+
+        assert await store.reader.find_run("@last") == top
+        assert [row.run_id for row in await store.reader.runs(9, top=True)] == [top]
+        assert len(await store.reader.runs(9)) == 2
 
 
 async def test_last_run_is_not_found_where_there_is_none(store: Store) -> None:

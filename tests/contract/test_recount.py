@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from caxton_host.core.calls import Completed, Route
+from caxton_host.core.grants.bounds import PARENT, Bound
 from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace, Sum
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.journal import Journal
@@ -30,6 +32,7 @@ BUDGETS: tuple[Budget, ...] = (
     CallCount(limit=90, per="month"),
     Sum(of="amount", limit=50_000_000, per="week"),
     Sum(of="amount", limit=50_000_000, per="run"),
+    Sum(of="result$.n", limit=50_000_000, per="day", estimate=5_000_000),
     Pace(limit=3, every=DAY),
     Concurrency(limit=9),
 )
@@ -57,10 +60,17 @@ def opened(database: str, clock: FakeClock) -> SqlStore:
     return SqlStore.open(database, clock=clock, entropy=FakeEntropy())
 
 
-async def pay(store: SqlStore, run: str, count: int, *after: Event) -> None:
+async def pay(
+    store: SqlStore,
+    run: str,
+    count: int,
+    *after: Event,
+    bounds: Sequence[Bound] = (),
+    callers: tuple[str, ...] = (),
+) -> None:
     log = store.create(f"run/{run}")
     await log.append(run_started("payer"))
-    journal = Journal()
+    journal = Journal(bounds=bounds)
     gateway = Gateway(
         judge=Judge(
             run_id=run,
@@ -69,9 +79,10 @@ async def pay(store: SqlStore, run: str, count: int, *after: Event) -> None:
             routes={"pay": Route(server="bank", tool="pay")},
             journal=journal,
             now=store._database.clock.now,
+            callers=callers,
         ),
         recorder=Recorder(log, journal),
-        tools=FakeTools({("bank", "pay"): Completed(message="paid")}),
+        tools=FakeTools({("bank", "pay"): Completed(data={"n": 7, "settles": 1})}),
     )
     for number in range(1, count + 1):
         await gateway.call(paid(number, 2.5))
@@ -101,12 +112,35 @@ async def test_what_was_spent_is_found_again(
         clock.time += 3_600_000_000
         before = await store.budgets.spent("payer")
         assert before.uses["pay/calls/day"].used == 3
+        assert before.uses["pay/sum/day/result$.n"].used == 21_000_000
         lost(store)
 
-        assert await store.budgets.recount() == (4, 0)
+        assert await store.budgets.recount() == (5, 0)
 
         assert known(await store.budgets.spent("payer")) == known(before)
-        assert await store.budgets.recount() == (4, 0)
+        assert await store.budgets.recount() == (5, 0)
+
+
+async def test_what_runs_share_with_their_caller_is_found_again(
+    tmp_path: Path,
+) -> None:  # law 10
+    rule = Rule(id="allow[1]", tools=(Pattern.parse("bank/*"),), name="all", calls=2)
+    caller = Bound(name=PARENT, grant=Grant(allow=(rule,)), owner="boss")
+    async with opened(url(tmp_path), FakeClock()) as store:
+        await pay(store, "1", 1, bounds=[caller], callers=("0",))
+        lost(store)
+
+        await store.budgets.recount()
+
+        await pay(store, "3", 2, bounds=[caller], callers=("0",))
+        await pay(store, "4", 1, bounds=[caller], callers=("other",))
+        types = {
+            run: [one.type for one in await store.reader.read(f"run/{run}")]
+            for run in "34"
+        }
+    assert types["3"][-2:] == ["ToolInvoked", "ToolDenied"]
+    assert types["3"].count("ToolCompleted") == 1
+    assert types["4"][-1] == "ToolCompleted"
 
 
 async def test_calls_that_are_open_have_their_places_again(database: str) -> None:
@@ -118,13 +152,14 @@ async def test_calls_that_are_open_have_their_places_again(database: str) -> Non
         await pay(store, "3", 1, held("3", 7), settled(7, Completed()))
         lost(store)
 
-        assert await store.budgets.recount() == (4, 1)
+        assert await store.budgets.recount() == (5, 1)
 
         assert (await store.budgets.spent("payer")).places == {
             "pay/open": [("run/1", 7)]
         }
         spent = await store.budgets.spent("payer")
         assert spent.uses["pay/calls/month"].used == 6
+        assert spent.uses["pay/sum/day/result$.n"].used == 21_000_000
 
 
 def held(run: str, call: int) -> ToolInvoked:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from caxton_host.core.grants.freezes import FREEZES
 from caxton_host.store import migrate
 
 LOGS = Path(__file__).with_name("logs")
@@ -77,9 +78,13 @@ def freeze(name: str) -> None:
 def write(
     name: str, about: dict[str, Any], database: Path, run_ids: Sequence[str]
 ) -> None:
-    """Write a run of a database, and the runs it was forked from, to a file."""
+    """Write runs of a database, and what was frozen meanwhile, to a file."""
     lines = [{"$type": "caxton.corpus/v1", "name": name, **about}]
-    queries: list[tuple[str, str, tuple[str, ...]]] = [("blobs", _BLOBS, ())]
+    queries: list[tuple[str, str, tuple[str, ...]]] = [
+        ("blobs", _BLOBS, ()),
+        ("events", _EVENTS, (FREEZES,)),
+        ("payloads", _PAYLOADS, (FREEZES,)),
+    ]
     for run_id in run_ids:
         stream = f"run/{run_id}"
         queries += [

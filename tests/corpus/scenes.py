@@ -15,20 +15,23 @@ from pathlib import Path
 from typing import TypeAlias
 
 from caxton_host.building import build_agent
+from caxton_host.config.narrowing import narrowings
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace, Sum
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.limits import Limits
-from caxton_host.core.log.events import RunSuspended
+from caxton_host.core.log.events import Frozen, RunSuspended, Thawed
 from caxton_host.core.log.requests import Abort, Fail, GiveResult, Resend
 from caxton_host.core.log.runs import RESTORED
 from caxton_host.core.text.globs import Pattern
 from caxton_host.core.text.jsonpath import JsonPath
 from caxton_host.runs.cancellation import cancel_idle
+from caxton_host.runs.freezing import Fields, freeze, thaw
 from tests.e2e.guests import SPINS, TRAPS, call, guest, log
 from tests.e2e.hostile import ATTACKS
+from tests.family import child_of
 
 from .studio import WHO, Deadly, Other, Studio
 
@@ -647,4 +650,60 @@ async def forked_twice(it: Studio) -> None:
     await it.start(WORKS)
     await it.fork(3)
     await it.fork(3)
+    await it.keep()
+
+
+# -- sources, narrowings, called runs and freezes ------------------------------
+
+
+@scene
+async def narrowed(it: Studio) -> None:
+    """A sum over answers, a source in the input, and rules beside the grant."""
+    tokens = Sum(of="result$.tokens", limit=20_000_000, per="run", estimate=2_000_000)
+    known = Conditions.parse({"n": {"from": ["input$.known"]}})
+    grant = Grant(
+        allow=(
+            Rule(id="allow[1]", tools=(Pattern.parse("demo/look"),), params=known),
+            Rule(id="allow[2]", tools=(Pattern.parse("demo/*"),), budgets=(tokens,)),
+        )
+    )
+    asked = (tool("look", 1234), tool("count"), tool("look", 5678), tool("pay"))
+    await it.start(
+        guest(*asked, output="narrowed"),
+        grant=grant,
+        input={"known": 1234},
+        bounds=narrowings({"allow": [{"tools": ["demo/look", "demo/count"]}]}),
+    )
+    await it.keep()
+
+
+async def _calling(it: Studio) -> None:
+    it.called = READS
+    everything = tuple(map(Pattern.parse, ("demo/look", "agents/called")))
+    await it.start(
+        guest(tool("look"), call("mcp__agents__called"), tool("look"), output="asked"),
+        grant=Grant(allow=(Rule(id="allow[1]", tools=everything, calls=9),)),
+    )
+
+
+@scene
+async def calling(it: Studio) -> None:
+    await _calling(it)
+    await it.keep()
+
+
+@scene
+async def called(it: Studio) -> None:
+    await _calling(it)
+    it.run_id = child_of(it.run_id, 2)
+    await it.keep()
+
+
+@scene
+async def frozen(it: Studio) -> None:
+    fields = Fields(kind="server", name="demo", actor=WHO, reason="I looked")
+    await freeze(it.store, Frozen(**fields), agents=[], servers=["demo"])
+    await it.start(READS)
+    await thaw(it.store, Thawed(**fields))
+    await it.resume()
     await it.keep()

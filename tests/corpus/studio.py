@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from caxton_host import __version__
+from caxton_host.config import Agent, Config
 from caxton_host.core.calls import JSON, Completed, Effect
 from caxton_host.core.grants.approvals import Verdict
 from caxton_host.core.grants.grants import Grant, Rule
@@ -29,8 +30,11 @@ from caxton_host.errors import SandboxError, ToolError
 from caxton_host.lib.machine import SystemClock
 from caxton_host.ports.sandbox import Door, Ending, Guest, Prepared, Sandbox
 from caxton_host.ports.tools import Progress, RunScope, ToolRequest
+from caxton_host.runs.agent_calls import CallingAgents
 from caxton_host.runs.approvals import Word, say
+from caxton_host.runs.freezing import FreezeWatch
 from caxton_host.runs.host import Host
+from caxton_host.runs.modules import Library
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.replay import replay
 from caxton_host.runs.run_request import ForkRequest, RunRequest
@@ -60,6 +64,9 @@ _ANSWERS: dict[str, Completed | ToolError | Exception] = {
     "changed": ToolError("changed", "no", "the tool is not the one that was shown"),
     "huge": Completed(message="huge", bytes=2 * _MIB),
     "breaks": RuntimeError("a fault of the host's own"),
+    "count": Completed(
+        message="7", data={"content": [], "structuredContent": {"tokens": 7}}
+    ),
 }
 
 
@@ -154,6 +161,8 @@ class Studio:
 
     Attributes:
         name: What the log will be called.
+
+        called: The module of the agent ``called``, which the run may call, if any.
     """
 
     name: str
@@ -163,24 +172,38 @@ class Studio:
     database: Path
     tools: Tools = field(default_factory=Tools)
     run_id: str = ""
+    called: bytes = b""
 
     @property
     def host(self) -> Host:
-        return Host(
+        module = self.folder / "called.wasm"
+        module.write_bytes(self.called)
+        agents = {"called": Agent(name="called", module=module, grant=GRANT)}
+        config = Config(store_url="", agents=agents if self.called else {})
+        calling = CallingAgents(
+            source=self.tools, config=lambda: config, library=Library()
+        )
+        calling.host = Host(
             store=self.store,
-            tools=self.tools,
+            tools=calling,
             sandbox=self.sandbox,
             clock=SystemClock(),
             entropy=os.urandom,
             telemetry=NoTelemetry(),
-            servers=["demo"],
+            servers=["demo", "agents"],
+            freezes=FreezeWatch(self.store.reader),
         )
+        return calling.host
 
     async def start(self, module: bytes, **options: Any) -> None:  # noqa: ANN401 -- of a request
         """Run a module to its end."""
         given = {"grant": GRANT, **options}
         request = RunRequest(agent="corpus", module=module, actor=WHO, **given)
-        await self.host.start(request, on_started=self._began)
+        host = self.host
+        await host.freezes.look()
+        # Runs that it calls begin as well.
+        self.run_id = host.new_id()
+        await host.start(request, run_id=self.run_id)
 
     def _began(self, run_id: str) -> None:
         self.run_id = run_id
@@ -254,6 +277,8 @@ class Studio:
         }
         recording = await Recording.load(self.run_id, self.store.reader)
         runs = [*(one.run_id for one in recording.lineage), self.run_id]
+        family = self.called and await self.store.reader.runs(9)
+        runs += [row.run_id for row in family or () if row.run_id not in runs]
         files.write(self.name, about, self.database, runs)
 
 

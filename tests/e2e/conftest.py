@@ -18,13 +18,16 @@ from .shell import Shell
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory, compiled_runtimes: Path) -> Path:
+def compiled(
+    tmp_path_factory: pytest.TempPathFactory, compiled_runtimes: Path, zig_cache: Path
+) -> Path:
     """Return the folder of compiled modules, and of the key they are made with."""
 
     def prepare(folder: Path) -> None:
         (folder / "cache/caxton").mkdir(parents=True)
         # Runtimes are compiled once for all tests, so with a key that all know.
         (folder / "cache/caxton/modules").symlink_to(compiled_runtimes)
+        (folder / "cache/caxton/build").symlink_to(zig_cache)
         (folder / "state/caxton").mkdir(parents=True, mode=0o700)
         key = folder / "state/caxton/cache.key"
         key.touch(0o600)

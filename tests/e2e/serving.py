@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import httpx
 import httpx2
@@ -99,10 +99,18 @@ def document(out: IO[bytes] | None) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def client(host: Host) -> AsyncGenerator[Client]:
-    headers = {"Authorization": f"Bearer {host.token}"}
+async def client(
+    host: Host,
+    *,
+    session: str = "",
+    token: str = "",
+    mode: Literal["auto", "legacy"] = "auto",
+) -> AsyncGenerator[Client]:
+    """Connect to the agents of a host, or to a session, by one's own token if given."""
+    headers = {"Authorization": f"Bearer {token or host.token}"}
+    url = f"{host.said['mcp']}/{session}".rstrip("/")
     async with (
         httpx2.AsyncClient(headers=headers, timeout=SOON) as http,
-        Client(streamable_http_client(host.said["mcp"], http_client=http)) as found,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as found,
     ):
         yield found

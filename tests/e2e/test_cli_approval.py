@@ -357,3 +357,27 @@ def test_terminal_of_a_resume_asks_too(
     code, _ = at_terminal(monkeypatch, f"runs resume {name_of(waiting)}", *yes)
     assert code == 0
     assert waiting.types()[-1] == "RunCompleted"
+
+
+def test_terminal_asks_about_the_calls_of_a_called_run(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(shell)
+    rule = "[agents.boss]\nmodule = 'boss.wasm'\n[[agents.boss.allow]]\n"
+    text = (shell.folder / "caxton.toml").read_text()
+    shell.write("caxton.toml", f"{text}{rule}tools = ['agents/a', 'demo/*']\n")
+    shell.write("boss.wasm", guest(call("mcp__agents__a"), output="asked"))
+    yes = ("Approve it as ops? [y/N]", typing("y\n")), ("Why?", typing("fine\n"))
+
+    code, screen = at_terminal(monkeypatch, "run boss", *yes)
+
+    assert code == 0
+    assert 80 * "x" in screen
+    assert shell.types()[-1] == "RunCompleted"
+    # The newest run is the one that was started, and not the one that it called.
+    assert shell("runs", "show", "@last").out.count("boss") == 1
+    rows = [line.split("\t") for line in shell("runs", "list").out.splitlines()]
+    assert [row[1] for row in rows] == ["a", "boss"]
+    assert rows[0][-1] == rows[1][0]
+    (top,) = shell("runs", "list", "--top").out.splitlines()
+    assert top.split("\t")[1] == "boss"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import sqlite3
@@ -12,8 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from caxton_host.core.grants.bounds import bounds_of
 from caxton_host.core.log.checkpoint import parse_notes
+from caxton_host.core.names import run_of
 from caxton_host.lib.signing import Keyring
+from caxton_host.runs.recording import Recording
+from caxton_host.store.bundle_store import BundleStore, read_bundle
 
 from .shell import SOON, Shell, toml
 
@@ -46,6 +51,23 @@ def exported(shell: Shell, *more: str) -> Path:
     done = shell("audit", "export", "@last", "-o", "run.caxton", *more)
     assert (done.code, done.out) == (0, "run.caxton\n"), done.err
     return shell.folder / "run.caxton"
+
+
+def test_a_narrowed_run_proves_itself_with_its_narrowing(
+    host: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert host("run", "weather", "-q", "--narrow", "demo/echo").code == 0
+    key, bundle = key_of(host), exported(host)
+    elsewhere(host, monkeypatch)
+    done = host("audit", "verify", "--bundle", str(bundle), "--key", key)
+    assert done.code == 0
+    replayed = host("replay", "--bundle", str(bundle), "--key", key)
+    assert replayed.out.startswith("identical: ")
+    found = read_bundle(bundle)
+    run_id = run_of(found.header.parts[-1].stream)
+    recording = asyncio.run(Recording.load(run_id, BundleStore(found)))
+    (bound,) = bounds_of(recording.started.bounds)
+    assert (bound.name, bound.grant.allow[0].tools[0].text) == ("narrow", "demo/echo")
 
 
 def test_a_run_proves_itself_on_another_machine(

@@ -80,6 +80,7 @@ def chat(shell: Shell, agent: Path, url: str) -> Done:
     return shell("run", "helper", "-i", '{"question": "How is it in Lima?"}', "--json")
 
 
+@pytest.mark.debian
 def test_a_streamed_conversation_is_recorded_and_replayed(
     shell: Shell, agent: Path, url: str
 ) -> None:
@@ -115,6 +116,7 @@ class Verbose(Answers):
         self.answer(json.dumps({"choices": [{"message": message}]}).encode())
 
 
+@pytest.mark.debian
 def test_a_conversation_that_is_too_long_ends_the_run_with_its_limit(
     shell: Shell, agent: Path
 ) -> None:  # law 9

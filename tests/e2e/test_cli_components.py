@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from tests import standin
@@ -72,7 +70,7 @@ def test_component_replays_in_other_workers_and_without_the_cache(demo: Shell) -
     demo.write("caxton.toml", "version = 1")  # no server is left to ask
     again = demo("replay", "@last")
     assert (again.code, "identical" in again.out) == (0, True)
-    shutil.rmtree(demo.environ["XDG_CACHE_HOME"])
+    demo.set(XDG_CACHE_HOME=str(demo.home / "cache"))
     fresh = demo("replay", "@last")
     assert (fresh.code, fresh.out) == (0, again.out)
 

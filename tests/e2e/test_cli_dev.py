@@ -154,6 +154,11 @@ def test_once_ends_as_run_does(runtimes: Shell) -> None:
     assert (refused.code, refused.document["fix"]) == (2, "write a statement in it")
 
 
+def test_folder_without_an_agent_is_not_watched(shell: Shell) -> None:
+    done = shell("agent", "dev", ".")
+    assert (done.code, done.fix) == (2, "name the folder that caxton agent new made")
+
+
 @contextmanager
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Generator[IO[bytes]]:
     """Make a terminal of stdin, stdout and stderr, and yield the side of a person."""

@@ -163,7 +163,7 @@ REFUSED: dict[str, tuple[Arranged, tuple[str, ...], tuple[str, ...]]] = {
     "a folder for a module": (
         lambda shell: (shell.folder / "x.wasm").mkdir(),
         ("run", "x.wasm"),
-        ("x.wasm", "directory"),
+        ("x.wasm", "not a regular file"),
     ),
     "a text for a module": (_module(b"(module)"), FILE, ("weather.wasm: ",)),
     "an empty module": (_module(b""), FILE, ("weather.wasm: ",)),
@@ -317,6 +317,11 @@ REFUSED: dict[str, tuple[Arranged, tuple[str, ...], tuple[str, ...]]] = {
         _nothing,
         ("init", "new", "--import", "no.json"),
         ("--import no.json",),
+    ),
+    "a freeze without a reason": (
+        _nothing,
+        ("freeze", "agent", "a"),
+        ("--reason",),
     ),
     "neither a run nor all": (_nothing, ("events", "export"), ("--all",)),
     # -- the database

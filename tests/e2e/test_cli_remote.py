@@ -97,6 +97,21 @@ def test_a_run_there_is_told_of_as_one_here(both: Both) -> None:
     assert both.there("run", "a", "--fail-on-denied", "-q").err == ""
 
 
+def test_a_run_there_is_narrowed_as_one_here(both: Both) -> None:
+    both.folder.joinpath("less.toml").write_text(
+        "[[allow]]\ntools = ['demo/echo']\nexpires = 2999-01-01T00:00:00Z\n", "utf-8"
+    )
+    less = ("--narrow", "less.toml", "--narrow", "{tools=['demo/slow'], calls=1}")
+    here, there = both.here("run", "a", *less), both.there("run", "a", *less)
+    assert VARIES.sub("", there.err) == VARIES.sub("", here.err)
+    assert "as the run was narrowed, rule narrow" in there.err
+    shown = both.same("runs", "show", "@last").out
+    assert "  narrow.allow[2]  allow demo/slow  (narrow)\n" in shown
+    both.same("runs", "explain", "@last", "call", "2")
+    wrong = both.same("run", "a", "--narrow", "demo")
+    assert (wrong.code, wrong.out) == (2, "")
+
+
 def test_what_is_there_is_shown_as_here(both: Both) -> None:
     both.there("run", "a")
     both.same("replay", "@last")
@@ -281,6 +296,19 @@ def test_what_is_said_to_a_host_is_what_it_can_hear(both: Both) -> None:
         assert "does not work with --host" in done.err
         assert "leave out --host" in done.fix
     assert not (both.folder / "x").exists()
+
+
+def test_agent_is_frozen_there_and_thawed(both: Both) -> None:
+    assert both.there("freeze", "agent", "a", "--reason", "odd").code == 0
+    listed = both.same("freeze", "list", "--json")
+    assert '"reason": "odd"' in listed.out
+    refused = both.there("run", "a")
+    assert refused.code == 2
+    assert re.search(r"To fix: caxton --host .* thaw agent a", refused.err)
+    assert both.there("freeze", "agent", "b", "--reason", "odd").code == 2
+    assert both.there("thaw", "agent", "a").code == 0
+    assert both.there("thaw", "agent", "a").code == 2
+    assert both.there("run", "a").code == 0
 
 
 def test_a_run_there_is_ended_forked_and_not_resumed(both: Both) -> None:

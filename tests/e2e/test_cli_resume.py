@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests import standin
+from tests.shared import once
 
 from .guests import call, guest
 from .shell import Shell, processes, toml
@@ -37,14 +40,33 @@ def configuration(shell: Shell, *, effect: str = "unsafe", allow: str = ALLOW) -
 
 
 @pytest.fixture
-def crashed(shell: Shell) -> Iterator[Shell]:
-    """A folder whose one run lost its host while the tool was at work."""
+def crashed(
+    shell: Shell, compiled: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shell]:
+    """
+    A folder whose one run lost its host while the tool was at work.
+
+    All tests have copies of one log, and each its own note of how long that was.
+    """
+    state = shell.home / "state"
+    (state / "caxton").mkdir(0o700, parents=True)
+    shutil.copy(compiled / "state/caxton/cache.key", state / "caxton")
+    shell.set(XDG_STATE_HOME=str(state))
+
+    def crash(folder: Path) -> None:
+        shell.write("caxton.toml", configuration(shell))
+        shell.write("a.wasm", AGENT)
+        with shell.started("run", "a") as host:
+            until(lambda: shell.types().count("ToolInvoked") == 2)
+            host.kill()
+        until(lambda: not [*processes(str(shell.folder))])
+        shutil.copytree(shell.folder, folder / "work")
+        shutil.copytree(state, folder / "state")
+
+    left = once(tmp_path_factory, "crashed", crash)
+    shutil.copytree(left / "work", shell.folder, dirs_exist_ok=True)
+    shutil.copytree(left / "state", state, dirs_exist_ok=True)
     shell.write("caxton.toml", configuration(shell))
-    shell.write("a.wasm", AGENT)
-    with shell.started("run", "a") as host:
-        until(lambda: shell.types().count("ToolInvoked") == 2)
-        host.kill()
-    until(lambda: not [*processes(str(shell.folder))])
     assert shell.types()[-1] == "ToolInvoked"
     yield shell
     until(lambda: not [*processes(str(shell.folder))])

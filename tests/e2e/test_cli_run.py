@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from caxton_host.app import bootstrap
+from caxton_host.cli import output
 from caxton_host.config import Paths
 from caxton_host.core.calls import JSON
 from caxton_host.core.limits import Places
@@ -102,6 +103,34 @@ def test_input_comes_from_the_command_line_a_file_or_a_pipe(
     assert started["input"] == (None if given == "nothing" else value)
 
 
+@pytest.mark.parametrize("given", ["text", "file", "pipe"])
+def test_input_that_is_no_json_is_passed_as_text(demo: Shell, given: str) -> None:
+    text = "name,sum\nLübeck,1\n"
+    demo.write("in.csv", text)
+    word = {"text": text, "file": "@in.csv", "pipe": "-"}[given]
+    refused = run(demo, guest(), "-i", word, stdin=text.encode())
+    assert refused.code == 2
+    named = "TEXT" if given == "text" else word
+    assert refused.fix.endswith(f"text that is not JSON: --input-text {named}")
+
+    done = run(demo, guest(), "--input-text", word, stdin=text.encode())
+    assert done.code == 0
+    assert payload(demo, "RunStarted")["input"] == text
+
+
+def test_text_that_cannot_be_an_input_is_refused(demo: Shell) -> None:
+    demo.write("in.bin", b"ab\xff")
+    for words, error in (
+        (("--input-text", "@in.bin"), "--input-text: byte 2 is not UTF-8"),
+        (("--input-text", "@none"), "cannot read the input none: No such file"),
+        (("--input-text", "a", "-i", "1"), "--input and --input-text exclude each"),
+    ):
+        refused = run(demo, guest(), *words)
+        assert refused.code == 2
+        assert error in refused.err
+        assert refused.fix
+
+
 def test_variables_are_given_defaulted_and_required(demo: Shell) -> None:
     demo.write(
         "caxton.toml",
@@ -136,6 +165,13 @@ def test_another_entry_point(demo: Shell) -> None:
     assert (done.code, done.out) == (0, '"other"\n')
 
 
+def test_a_program_has_no_entry_point(shell: Shell) -> None:
+    shell.write("a.py", "def run(): return 1")
+    done = shell("run", "a.py", "--entry", "start")
+    assert "--entry is for a module, and a is a program" in done.err
+    assert (done.code, done.fix) == (2, "leave it out, and define run() in the program")
+
+
 def test_a_file_that_is_no_good_name_is_called_agent(shell: Shell) -> None:
     shell.write("my agent!.wasm", guest())
     done = shell("run", "my agent!.wasm", "--json")
@@ -147,6 +183,20 @@ def test_an_unknown_server_in_a_grant_is_told(demo: Shell) -> None:
     assert done.code == 0
     assert "warning: --allow: no server is meant by demmo/echo" in done.err
     assert "did you mean demo?" in done.err
+
+
+def test_an_unknown_tool_in_a_grant_is_told(demo: Shell) -> None:
+    words = ("--allow", "demo/ecko", "--allow", "demo/qqqq*", "--allow", "demo/*")
+    done = run(demo, guest(), *words)
+    warned = [line for line in done.err.splitlines() if line.startswith("warning")]
+    lacks = "no server offers such a tool"
+    assert warned == [
+        f"warning: --allow demo/ecko: {lacks}. To fix: write demo/echo",
+        f"warning: --allow demo/qqqq*: {lacks}. To fix: caxton tool list --server demo",
+    ]
+    assert run(demo, guest(), *words, "-q").err == ""
+    forked = demo("runs", "fork", "@last", "--at", "1", *words)
+    assert "write demo/echo" in forked.err
 
 
 # -- what comes out ------------------------------------------------------------
@@ -408,6 +458,22 @@ def test_a_required_server_that_is_down_has_no_other_complain(demo: Shell) -> No
     assert done.code == 6
     assert "the server gone is down" in done.err
     assert "slow" not in done.err
+
+
+def test_a_server_that_does_not_answer_is_named_off_a_terminal(
+    demo: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "PATIENCE", 0.05)
+    slow = {"command": "sleep", "args": ["60"], "start_timeout": "0.5s"}
+    demo.write(
+        "caxton.toml",
+        toml({"servers.demo": slow, "agents.a": {"module": "a.wasm"}}, ALLOW),
+    )
+    waits = "waiting for the tools of demo\n"
+    assert waits in run(demo, guest()).err
+    assert waits not in run(demo, guest(), "-q").err
+    assert waits in demo("runs", "fork", "@last", "--at", "1").err
+    assert "starting demo\n" in demo("server", "test", "demo").err
 
 
 @pytest.mark.parametrize("mode", ["dies_at_start", "no_list"])

@@ -253,6 +253,20 @@ def test_a_host_on_stdio_ends_quietly_if_its_client_no_longer_reads(
         assert b"Traceback" not in child.stderr.read()
 
 
+def test_a_host_on_stdio_ends_if_its_client_no_longer_reads_and_keeps_stdin_open(
+    desk: Shell,
+) -> None:
+    with desk.started("serve", "--stdio", stdin=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+        child.stdin.flush()
+        assert json.loads(child.stdout.readline())["id"] == 1
+        child.stdout.close()
+
+        assert child.wait(SOON) == 0
+
+
 def test_a_user_of_the_machine_needs_no_token_if_it_is_said(desk: Shell) -> None:
     with served(desk, "--allow-unauthenticated", "--mcp-only", good="none") as host:
         assert host.said["api"] is None

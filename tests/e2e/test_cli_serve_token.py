@@ -30,6 +30,7 @@ module = "agents/weather.wasm"
 [[agents.bank.allow]]
 tools = ["demo/*"]
 approve = { by = ["ops", "finance"] }
+[sessions.dev]
 """
 
 
@@ -298,7 +299,11 @@ def test_no_secret_is_anywhere_but_on_stdout(desk: Shell) -> None:  # law 8
     ("words", "problem", "fix"),
     [
         (["--scope", "walk"], "is not one of", "--help"),
-        ([], "--scope", "--help"),
+        ([], "would allow nothing", "--session NAME"),
+        (["--session", "dve"], "no session 'dve'", "dev?"),
+        (["--session", "bank"], "no session 'bank'", "known are: dev"),
+        (["--session", "dev", "--scope", "run"], "no scopes", "--session dev"),
+        (["--session", "dev", "--agent", "bank"], "no scopes", "--session dev"),
         (["--scope", "run", "--agent", "wether"], "no agent", "weather?"),
         (["--scope", "run", "--agent", "[a-z]"], "no name of an agent", "*"),
         (["--scope", "run", "--agent", ""], "no name of an agent", "*"),

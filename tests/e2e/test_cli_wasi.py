@@ -38,6 +38,7 @@ def _follow(shell: Shell, *, large: bool) -> None:
                 assert shown.get(line, out) == out
 
 
+@pytest.mark.debian
 def test_the_page_about_wasi_and_what_it_promises(shell: Shell) -> None:
     _follow(shell, large=False)
     command = payload(shell, "RunStarted")["command"]

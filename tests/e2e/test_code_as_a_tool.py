@@ -70,7 +70,7 @@ def test_description_has_the_tools_that_the_grant_allows(sandbox: Shell) -> None
     assert tool.description.startswith("Computes with the weather.\n\nRuns a program")
     assert "\ntools.demo.get_weather(location: str" in tool.description
     assert "echo" not in tool.description
-    assert [*tool.input_schema["properties"]] == ["code", "input"]
+    assert [*tool.input_schema["properties"]] == ["code", "input", "narrow"]
 
 
 def test_program_is_a_run_and_an_error_comes_back_with_its_place(
@@ -93,11 +93,12 @@ def test_program_is_a_run_and_an_error_comes_back_with_its_place(
                     {"code": code, "input": lima},
                     {"code": "x = (1"},
                     {"code": repaired, "input": lima},
+                    {"code": repaired, "input": lima, "narrow": ["demo/echo"]},
                     {"code": "#" * 262_145},
                 )
             ]
 
-    failed, wrong, worked, large = asyncio.run(called())
+    failed, wrong, worked, denied, large = asyncio.run(called())
 
     assert failed.is_error
     assert 'File "code.py", line 4, in run' in text(failed)
@@ -105,13 +106,14 @@ def test_program_is_a_run_and_an_error_comes_back_with_its_place(
     assert wrong.is_error
     assert 'File "code.py", line 1\n    x = (1\n' in text(wrong)
     assert worked.structured_content == {"degrees": 18}
+    assert "has the name 'demo' (granted: none)" in text(denied)
     assert large.is_error
     assert "has more than the 262,144 bytes allowed" in text(large)
     run = str((worked.meta or {})["io.caxton/run-id"])
     assert sandbox("replay", run).out.startswith("identical: 1 call")
     assert sandbox("audit", "verify").code == 0
     states = [one["state"] for one in sandbox("runs", "list", "--json").document]
-    assert sorted(states) == ["completed", "failed", "failed"]
+    assert sorted(states) == ["completed", "failed", "failed", "failed"]
 
 
 def test_page_shows_what_a_model_sees_and_gets_back(runtimes: Shell) -> None:

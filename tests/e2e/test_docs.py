@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shlex
 import subprocess
@@ -127,7 +128,18 @@ def test_the_readme(runtimes: Shell) -> None:
     assert "hello" in out
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+@pytest.mark.timeout(400)  # runtimes are built first, and a machine may be busy
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page,
+            id=page.stem,
+            marks=[pytest.mark.debian] if page.stem.endswith("rust") else [],
+        )
+        for page in TUTORIALS
+    ],
+)
 def test_a_tutorial(shell: Shell, page: Path, request: pytest.FixtureRequest) -> None:
     needed = {"first-agent-javascript": "javascript", "first-program": "runtimes"}
     if page.stem in needed:
@@ -187,6 +199,26 @@ def test_the_page_about_approvals(shell: Shell) -> None:
     assert any('"Seattle"' in text for text in told)
     assert any("verdict   approval, rule allow[1]" in text for text in told)
     assert shell.types().count("ApprovalDecided") == 2
+
+
+def test_the_page_about_agents_that_call_agents(shell: Shell) -> None:
+    told: list[str] = []
+    for language, name, text in blocks(ROOT / "docs" / "how-to" / "call-agents.md"):
+        if name:
+            shell.write(name, text)
+        told += [type_in(shell, line) for line in commands(language, text)]
+    assert told[2].count("completed") == 2
+    assert "identical" in told[3]
+
+
+def test_the_page_about_freezes(shell: Shell) -> None:
+    codes = iter([2, 3])
+    for language, _, text in blocks(ROOT / "docs" / "how-to" / "stop-an-agent.md"):
+        for line in commands(language, text):
+            is_frozen = line.startswith("caxton run ")
+            type_in(shell, line, next(codes) if is_frozen else 0)
+    assert shell.types()[-1] == "RunCompleted"
+    assert "RunSuspended" in shell.types()
 
 
 def test_the_page_about_monitoring(shell: Shell) -> None:
@@ -321,3 +353,18 @@ def test_the_decision_for_mcp_says_what_was_refused_and_where_to_read_on() -> No
         "WASI",
     ]
     assert len(_LINK.findall(parts["To read on"])) == 4
+
+
+def test_the_page_about_clients_behind_the_host(shell: Shell) -> None:
+    seen: dict[str, list[str]] = {}
+    for language, name, text in blocks(ROOT / "docs" / "how-to" / "govern-a-client.md"):
+        if name:
+            shell.write(name, text)
+        for line in commands(language, text):
+            type_in(shell, line)
+            found = json.loads((shell.folder / ".mcp.json").read_text("utf-8"))
+            seen[line] = [*found["mcpServers"]]
+    five = ["time", "git", "fetch", "files", "everything"]
+    assert [*seen.values()][:2] == [["caxton"], five]
+    assert (shell.folder / "secrets" / "FETCH_FETCH_TOKEN").exists()
+    assert not (shell.folder / ".mcp.json.before-caxton").exists()

@@ -20,7 +20,7 @@ PAGE = ROOT / "docs" / "how-to" / "restore.md"
 #: The second call is under way while the copy is made.
 AGENT = guest(
     call("mcp__demo__echo", text="one"),
-    call("mcp__demo__slow", seconds=0.4),
+    call("mcp__demo__slow", seconds=0),
     call("mcp__demo__echo", text="three"),
     output="done",
 )
@@ -36,8 +36,10 @@ def lines_of(language: str) -> Sequence[str]:
 
 
 def prepare(shell: Shell, **store: str) -> None:
-    # What the server is sent is seen by a third.
-    command = f"tee -a sent | exec {standin.typed()}"
+    # What the server is sent is seen by a third. The slow call waits for the copy.
+    wait = "case $line in *slow*) until [ -e copied ]; do sleep 0.05; done;; esac"
+    pass_on = f"while IFS= read -r line; do {wait}; printf '%s\\n' \"$line\"; done"
+    command = f"tee -a sent | {pass_on} | exec {standin.typed()}"
     tables: dict[str, dict[str, object]] = {
         "servers.demo": {"command": "sh", "args": ["-c", command]},
         # It may be repeated, so that nothing is in doubt.
@@ -68,6 +70,7 @@ def test_the_page_about_restoring(shell: Shell) -> None:  # law 7
     with shell.started("run", "a") as host:
         until(lambda: sent(shell) == 2)
         typed(shell, backup)
+        (shell.folder / "copied").touch()
         assert host.wait() == 0
     assert sent(shell) == 3
 
@@ -103,6 +106,7 @@ def test_the_page_about_restoring_postgresql(
     shell: Shell, postgres: Server, postgres_url: str
 ) -> None:  # law 7
     prepare(shell, url=postgres_url)
+    (shell.folder / "copied").touch()
     assert shell("run", "a").code == 0
     name = name_of(postgres_url)
     new = f"{name}_restored"

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from caxton_host.building import find_shared
+from tests.shared import once
 
 from .shell import Done, Shell
+
+#: They are written in Rust.
+pytestmark = pytest.mark.debian
 
 _WHO = {
     "GIT_AUTHOR_NAME": "Ada",
@@ -54,13 +59,28 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def build(shell: Shell, name: str) -> None:
-    done = shell("agent", "build", str(find_shared(f"agents/{name}")))
-    assert done.code == 0, done.err
+@pytest.fixture
+def auditor(shell: Shell, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Put the module of that agent into the working folder."""
+    build(shell, "auditor", tmp_path_factory)
+
+
+@pytest.fixture
+def lots(shell: Shell, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Put the module that draws lots into the working folder."""
+    build(shell, "no-tools", tmp_path_factory)
+
+
+def build(shell: Shell, name: str, factory: pytest.TempPathFactory) -> None:
+    def made(folder: Path) -> None:
+        done = shell("agent", "build", str(find_shared(f"agents/{name}")))
+        assert done.code == 0, done.err
+        shutil.copy(shell.folder / f"{name}.wasm", folder)
+
+    shutil.copy(once(factory, name, made) / f"{name}.wasm", shell.folder)
 
 
 def audit(shell: Shell, repository: Path, *options: str) -> Done:
-    build(shell, "auditor")
     return shell(
         "run",
         "auditor.wasm",
@@ -72,6 +92,7 @@ def audit(shell: Shell, repository: Path, *options: str) -> Done:
     )
 
 
+@pytest.mark.usefixtures("auditor")
 def test_auditor_reads_all_commits_at_once_and_reports(
     shell: Shell, repository: Path
 ) -> None:
@@ -101,6 +122,7 @@ def test_auditor_reads_all_commits_at_once_and_reports(
     assert shell("replay", "@last").out.startswith("identical")
 
 
+@pytest.mark.usefixtures("auditor")
 def test_auditor_says_what_it_was_not_allowed_to_read(
     shell: Shell, repository: Path
 ) -> None:
@@ -111,6 +133,7 @@ def test_auditor_says_what_it_was_not_allowed_to_read(
     assert shell("replay", "@last").out.startswith("identical")
 
 
+@pytest.mark.usefixtures("auditor")
 def test_auditor_without_the_log_has_failed_and_says_why(
     shell: Shell, repository: Path
 ) -> None:
@@ -120,16 +143,16 @@ def test_auditor_without_the_log_has_failed_and_says_why(
     assert logged == [(1,)]
 
 
+@pytest.mark.usefixtures("auditor")
 def test_auditor_wants_what_it_calls_and_no_more(shell: Shell) -> None:
-    build(shell, "auditor")
     done = shell("grant", "suggest", "--manifest", "auditor.wasm", "--json")
     assert done.document["tools"] == ["git/git_log", "git/git_show"]
 
 
+@pytest.mark.usefixtures("lots")
 def test_lots_are_drawn_without_a_tool_and_a_replay_draws_the_same(
     shell: Shell,
 ) -> None:
-    build(shell, "no-tools")
     names = ["Ada", "Bob", "Cid", "Dee"]
     done = shell(
         "run", "no-tools.wasm", "-i", json.dumps({"names": names, "winners": 4})
@@ -141,8 +164,8 @@ def test_lots_are_drawn_without_a_tool_and_a_replay_draws_the_same(
     assert shell("replay", "@last").out.startswith("identical")
 
 
+@pytest.mark.usefixtures("lots")
 def test_lots_of_nobody_begin_no_run_and_too_many_fail(shell: Shell) -> None:
-    build(shell, "no-tools")
     assert shell("run", "no-tools.wasm", "-i", '{"names": []}').code == 2
     assert shell.runs() == []
     failed = shell("run", "no-tools.wasm", "-i", '{"names": ["Ada"], "winners": 2}')

@@ -46,3 +46,6 @@ def test_nothing_is_lost_and_nothing_happens_twice(store: str) -> None:
     for kind in ("host", "worker", "server", "approve", "deny", "budget"):
         assert f"'{kind}'" in said, said
     assert re.search(r"masks +in [1-9]", said), said
+    assert re.search(r"settled +[1-9]", said), said
+    assert re.search(r"freezes +[1-9]", said), said
+    assert re.search(r"agents .*'child': [1-9]", said), said

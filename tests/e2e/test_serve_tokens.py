@@ -17,7 +17,7 @@ from caxton_host.lib.machine import SystemClock
 from tests.answering import HERE, Answers, answering
 from tests.canaries import found_in
 
-from .guests import guest
+from .guests import call, guest
 from .serving import Host, served, token
 from .shell import Shell, toml
 
@@ -87,6 +87,32 @@ def test_nobody_is_served_without_a_token_and_none_is_found_in_what_is_written(
     # There may be more of them in a secret.
     secrets = [text.split("_", 2)[2] for text in (good, stranger)]
     assert found_in(secrets, places) == []
+
+
+def test_tool_is_not_told_the_token_of_who_calls(shell: Shell) -> None:  # law 8
+    heard: list[bytes] = []
+
+    class Tool(Answers):
+        def respond(self) -> None:
+            heard.append(str(self.headers).encode() + self.body())
+            self.answer(b"{}")
+
+    shell.write("asks.wasm", guest(call("mcp__webhook__hook", text="hello")))
+    with answering(ThreadingHTTPServer(HERE, Tool)) as url:
+        tables: dict[str, dict[str, object]] = {
+            "webhooks.hook": {"url": url, "allow_private": True},
+            "agents.asks": {"module": "asks.wasm"},
+        }
+        grant = '[[agents.asks.allow]]\ntools = ["webhook/*"]'
+        shell.write("caxton.toml", toml(tables, grant))
+        good = token(shell, "--scope", "run")
+        with served(shell, good=good) as host:
+            host.start("asks")
+            host.stop(signal.SIGTERM)
+
+    assert b"hello" in b"".join(heard)
+    secret = good.split("_", 2)[2]
+    assert found_in([secret], {"tool": b"".join(heard)}) == []
 
 
 # -- an authorization server ---------------------------------------------------

@@ -38,11 +38,27 @@ DONE = "(i32.const 0)"
 TWO = f"{LOG} {DROPPED} {LOG} {DROPPED} {DONE}"
 
 
+def workers() -> set[int]:
+    """Return the workers that this process has."""
+    found: set[int] = set()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        with contextlib.suppress(OSError):
+            stat = (entry / "stat").read_text().rpartition(")")[2].split()
+            line = (entry / "cmdline").read_bytes()
+            if int(stat[1]) == os.getpid() and b"sandbox.worker" in line:
+                found.add(int(entry.name))
+    return found
+
+
 @dataclass
 class Tools(FakeTools):
     """Tools of which the second call can be told what to do."""
 
     second: str = ""
+    #: Workers of other tests' sandboxes in this process.
+    others: set[int] = field(default_factory=workers)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def call_tool(self, request: ToolRequest) -> Completed:
@@ -51,23 +67,9 @@ class Tools(FakeTools):
             await asyncio.Event().wait()
         if request.call == 2 and self.second == "kill":
             self.second = ""
-            for pid in workers():
+            for pid in workers() - self.others:
                 os.kill(pid, signal.SIGKILL)
         return await super().call_tool(request)
-
-
-def workers() -> list[int]:
-    """Return the workers that this process has."""
-    found: list[int] = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        with contextlib.suppress(OSError):
-            stat = (entry / "stat").read_text().rpartition(")")[2].split()
-            line = (entry / "cmdline").read_bytes()
-            if int(stat[1]) == os.getpid() and b"sandbox.worker" in line:
-                found.append(int(entry.name))
-    return found
 
 
 @dataclass

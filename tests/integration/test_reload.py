@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,16 @@ import pytest
 from caxton_host.app import reload
 from caxton_host.app.bootstrap import Running, running
 from caxton_host.config import Config, Paths, load
-from caxton_host.core.calls import JSON
+from caxton_host.core.calls import DENIED, JSON
 from caxton_host.core.log.events import ConfigLoaded, RunStarted, ToolCompleted
+from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.runs.run_request import RunRequest
+from caxton_host.testing import FakeSandbox
 from tests import standin
 from tests.e2e.guests import call, guest
 from tests.e2e.shell import processes
 from tests.integration.mcp.conftest import FAULTY, noted
+from tests.scene import ended, pack
 
 ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
 
@@ -263,3 +266,22 @@ async def test_hangup_is_left_alone_in_a_terminal_and_where_it_is_ignored(
 
 def test_terminal_of_a_process_is_found_if_it_has_one() -> None:
     assert reload._has_terminal() in {True, False}
+
+
+async def test_grant_that_is_tightened_binds_a_run_that_goes_on(place: Place) -> None:
+    denied: list[object] = []
+
+    async def script(door: Door, given: Guest) -> Ending:
+        del given
+        for number in (1, 2):
+            answer = await door.call(b"mcp__demo__echo", pack(text="x"), number)
+            denied.append(answer.status == DENIED)
+            if number == 1:
+                place.write(extra='[[agents.a.deny]]\ntools = ["demo/echo"]')
+                assert await place.reload() == "generation 2"
+        return ended(None)
+
+    host = replace(place.up.host, sandbox=FakeSandbox(script))
+    grant = place.up.tools.config.agents["a"].grant
+    await host.start(RunRequest(agent="a", module=b"\0asm", actor=ANN, grant=grant))
+    assert denied == [False, True]

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TypeAlias
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,6 +32,8 @@ from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools, Script
 from tests.scene import ANSWERS, JSON_VALUES, Scene, Watched, ended, rule
+
+pytestmark = pytest.mark.no_cover
 
 Item: TypeAlias = tuple[str, bytes]
 #: A call, or a batch of them.

@@ -5,21 +5,28 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import anyio
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caxton_host.core.calls import Completed
+from caxton_host.core.grants.budgets import Period, period_of
+from caxton_host.core.grants.settlement import corrections
 from caxton_host.core.log.events import RunCancelled, ToolInvoked, settled
 from caxton_host.ports.log import Refused, Reservation
+from caxton_host.store.ledger import Use
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.writer import SqlLog
 from tests.postgres import Server, name_of
 from tests.unit.store.fakes import FakeClock, FakeEntropy, run_started, url
+
+pytestmark = pytest.mark.no_cover
 
 #: Time goes on in steps that lead to another month, wherever they begin.
 STEP = 40 * 86_400_000_000
@@ -296,6 +303,153 @@ def test_two_hosts_on_postgresql_spend_what_the_model_does(postgres: Server) -> 
         anyio.run(compare, program, postgres.make(), postgres)
 
     compared()
+
+
+# -- answers that settle -------------------------------------------------------
+
+AGENT, ROOM, ESTIMATE = "weather", 40, 5
+PERS: tuple[Period, ...] = ("hour", "month")
+KEYS = {per: f"model/sum/{per}/result$.n" for per in PERS}
+MONTH = 30 * 86_400_000_000
+SPENDS = dict.fromkeys(KEYS.values(), ESTIMATE)
+
+
+@dataclass
+class Ask:
+    """A run makes a call, and nobody knows yet what it takes."""
+
+    run: int
+
+
+@dataclass
+class Answer:
+    """The oldest open call of a run is answered, with a number or without one."""
+
+    run: int
+    number: int | None
+
+
+@dataclass
+class Later:
+    """Time goes on, within the hour or beyond."""
+
+    minutes: int
+
+
+settling = st.lists(
+    st.one_of(
+        st.builds(Ask, runs),
+        st.builds(Answer, runs, st.none() | st.integers(0, 30)),
+        st.builds(Reopen, st.integers(0, HOSTS - 1)),
+        st.builds(Later, st.sampled_from([1, 25, 70, 60 * 24 * 40])),
+    ),
+    max_size=25,
+)
+
+
+@dataclass
+class Settling(World):
+    """
+    A world whose calls are settled by answers.
+
+    Attributes:
+        open_: Number and time of each call without an answer, by run.
+
+        known: When something was spent, or given back, and how much, by period.
+    """
+
+    open_: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    known: dict[Period, list[tuple[int, int]]] = field(
+        default_factory=lambda: {per: [] for per in PERS}
+    )
+
+    def spent(self, per: Period) -> int:
+        start, _ = period_of(per, self.clock.time)
+        return sum(amount for at, amount in self.known[per] if at >= start)
+
+    async def step(self, step: Ask | Answer | Reopen | Later) -> None:
+        match step:
+            case Ask(run):
+                await self.ask(run)
+            case Answer(run, number) if self.open_.get(run):
+                await self.answer(run, number)
+            case Answer():
+                pass
+            case Reopen():
+                await self.do(step)
+            case Later(minutes):
+                self.clock.time += minutes * 60_000_000
+
+    async def ask(self, run: int) -> None:
+        self.calls[run] += 1
+        number, now = self.calls[run], self.clock.time
+        wish = [
+            Reservation(
+                key=f"{AGENT}/{key}", amount=ESTIMATE, limit=ROOM, rule=key, per=per
+            )
+            for per, key in KEYS.items()
+        ]
+        intent = replace(invoked(number, []), spends={**SPENDS})
+        refused = await self.logs[run].append(intent, reserve=wish)
+        # Never over by more than the calls in flight, and an excess blocks the next.
+        has_room = all(self.spent(per) + ESTIMATE <= ROOM for per in PERS)
+        assert (refused is None) == has_room
+        if refused is None:
+            self.open_.setdefault(run, []).append((number, now))
+            for per in PERS:
+                self.known[per].append((now, ESTIMATE))
+
+    async def answer(self, run: int, number: int | None) -> None:
+        (call, at), now = self.open_[run].pop(0), self.clock.time
+        if now - at > MONTH:
+            return  # A recount does not look back so far.
+        truth = {} if number is None else dict.fromkeys(KEYS.values(), number)
+        change = [*corrections(AGENT, SPENDS, truth, now - at)]
+        done = settled(call, Completed(settles=truth or None))
+        self.logs[run].queue(done, correct=change)
+        await self.logs[run].append()  # or another host might be quicker
+        extra = (ESTIMATE if number is None else number) - ESTIMATE
+        for per in PERS:
+            if extra > 0 or period_of(per, at) == period_of(per, now):
+                self.known[per].append((now, extra))
+
+    async def recounted(self) -> None:
+        """Compare the rows with the fold of the log."""
+        expected = {key: self.spent(per) for per, key in KEYS.items()}
+        assert await self.stored() == expected
+        await self.stores[0].budgets.recount()
+        assert await self.stored() == expected
+
+    async def stored(self) -> dict[str, int]:
+        uses = (await self.stores[0].budgets.spent(AGENT)).uses
+        now, found = self.clock.time, dict[str, int]()
+        for per, key in KEYS.items():
+            use = uses.get(key, Use())
+            found[key] = use.used if use.since == period_of(per, now)[0] else 0
+        return found
+
+
+async def settle_and_recount(program: list[Any], place: str) -> None:
+    world = Settling(place, None)
+    world.stores = [world.opened() for _ in range(HOSTS)]
+    try:
+        for run in range(RUNS):
+            await world.begin(run)
+        for step in program:
+            await world.step(step)
+        await world.recounted()
+    finally:
+        for store in world.stores:
+            await store.aclose()
+
+
+@settings(max_examples=10, deadline=None)
+@given(program=settling)
+def test_rows_that_answers_settle_are_the_fold_of_the_log(
+    program: list[Any],
+) -> None:  # law 10
+    with tempfile.TemporaryDirectory() as folder:
+        anyio.run(settle_and_recount, program, url(Path(folder)))
 
 
 # -- hosts that are killed -----------------------------------------------------

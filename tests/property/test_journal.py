@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,8 @@ from caxton_host.store.memory import MemoryStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools, Script
 from tests.scene import ANSWERS, DEMO, JSON_VALUES, Scene, Watched, ended, types
+
+pytestmark = pytest.mark.no_cover
 
 #: A call by name and parameters, or a log line.
 Step: TypeAlias = tuple[bytes, bytes] | bytes

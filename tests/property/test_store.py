@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,8 @@ from caxton_host.store.verify import verify
 from caxton_host.store.writer import SqlLog
 from tests.postgres import Server
 from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
+
+pytestmark = pytest.mark.no_cover
 
 STREAMS = ("run/a", "run/ab", "host/h")
 BLOBS = (b"", b"module", b"another")

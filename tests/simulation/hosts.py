@@ -3,62 +3,74 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random  # noqa: TID251 -- drawn from a seed that is printed
-from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.grants.approvals import Approve, Verdict
-from caxton_host.core.grants.conditions import Conditions
+from caxton_host.core.grants.approvals import Verdict
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import (
-    ApprovalDecided,
-    CallResolved,
-    Recorded,
-    RunResumed,
+    Frozen,
+    RunCancelled,
     RunStarted,
-    ToolCompleted,
+    RunSuspended,
+    Thawed,
     ToolInvoked,
-    ToolRetried,
-    outcome_of,
 )
 from caxton_host.core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
-from caxton_host.core.names import idempotency_key
 from caxton_host.errors import BusyError, StoreError, Suspend, UsageError
 from caxton_host.lib import codec
+from caxton_host.ports.serving import TokenRow
 from caxton_host.ports.tools import ToolRequest
+from caxton_host.runs.agent_calls import CallingAgents
 from caxton_host.runs.approvals import Word, say
+from caxton_host.runs.cancellation import cancel_idle
+from caxton_host.runs.freezing import FreezeWatch, freeze, thaw
 from caxton_host.runs.host import Host
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.replay import replay
 from caxton_host.runs.run_request import RunRequest
 from caxton_host.telemetry import NoTelemetry
-from tests.crash import answer
-from tests.scene import rule
 
-from .loop import Process, SimLoop
-from .world import Program, Sandbox, Store, Tools, World
-
-WHO: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
-_OVER = {"completed", "failed", "cancelled"}
-_RUNS, _HOSTS, _STEPS = 4, 2, 100_000
-_TOOLS = ("look", "set", "pay", "send", "send", "fail", "nothing", "log")
-_LATE = ("already", "not a call in doubt", "wait for an approval", "time to decide")
-#: The rule of approvals: a call with n = 2 needs an approval in time.
-_ASKED = Approve(
-    by=("ops",), within=0.5, when=Conditions.parse({"n": {"const": 2}}, deny=True)
+from .agents import CONFIGS, GRANTS, NARROWED, PEOPLE, TIGHT, WHO, Programs
+from .checks import (
+    OVER,
+    check_bounds,
+    check_effects,
+    check_families,
+    check_form,
+    check_tables,
+    check_tightened,
 )
-GRANT = Grant(
-    allow=(
-        replace(rule("demo/send"), approve=_ASKED),
-        rule("demo/*", name="allow[2]"),
-    )
+from .loop import Process, SimLoop
+from .world import Sandbox, Store, Tools, World, answer
+
+_RUNS, _HOSTS, _STEPS = 4, 2, 200_000
+_TOOLS = (
+    *("look", "set", "pay", "send", "send", *["buy"] * 4),
+    *("fail", "nothing", "log", "helper", "clerk"),
+)
+_FROZEN: tuple[tuple[str, str], ...] = (
+    *(("agent", "agent"), ("agent", "helper"), ("agent", "clerk")),
+    *(("server", "demo"), ("token", "ann")),
+)
+_LATE = (
+    *("already", "not a call in doubt", "wait for an approval", "time to decide"),
+    *("has approved it", "started the run", "is frozen"),
 )
 _WORDS: tuple[Verdict | None, ...] = ("approve", "approve", "deny", None)
-_LIKELY = {"refuses": 0.1, "loses": 0.1, "full": 0.02, "locked": 0.2, "worker": 0.05}
+_LIKELY = {
+    "refuses": 0.1,
+    "loses": 0.1,
+    "full": 0.02,
+    "locked": 0.2,
+    "worker": 0.05,
+    "interrupts": 0.2,
+}
 
 
 class Living(Process):
@@ -68,35 +80,89 @@ class Living(Process):
         world = story.world
         self.story = story
         self.store = Store(world, self)
-        self.host = Host(
+        freezes = FreezeWatch(self.store.reader)
+        stream = f"host/{number}"
+        world.loaded[stream] = [(0, world.tight)]
+        self.is_tight = world.tight
+        calling = CallingAgents(
+            source=Tools(world, lambda: freezes.now),
+            config=lambda: CONFIGS[self.is_tight],
+            library=Programs(),
+        )
+        self.host = calling.host = Host(
             store=self.store,
-            tools=Tools(world),
+            tools=calling,
             sandbox=Sandbox(world),
             clock=world.clock,
             entropy=world.chance.randbytes,
             telemetry=NoTelemetry(),
-            stream=f"host/{number}",
-            servers=["demo"],
+            stream=stream,
+            servers=["demo", "agents"],
+            freezes=freezes,
+            present=self.granted,
         )
+        self.host.under_way.ended = lambda run, _: self.store.leave(f"run/{run}")
         self._busy: set[asyncio.Task[None]] = set()
         self._mine: set[str] = set()
 
     def begin(self) -> asyncio.Task[None]:
         return asyncio.create_task(self.live())
 
+    def interrupt(self) -> None:
+        """Cancel a run, as a client that hangs up."""
+        if self._busy:
+            self.story.chance.choice(sorted(self._busy, key=id_of)).cancel()
+
+    def granted(self, agent: str) -> Grant:
+        """Return what this host grants an agent now."""
+        return (TIGHT if self.is_tight else GRANTS)[agent]
+
+    def reload(self) -> None:
+        """Load the newest configuration."""
+        world, stream = self.story.world, self.host.stream or ""
+        if self.is_tight != world.tight:
+            self.is_tight = world.tight
+            world.loaded[stream].append((world.clock.now(), world.tight))
+            world.met["reload"] += 1
+
     async def live(self) -> None:
         """Take over abandoned runs, and start new ones."""
+        async with self.host.freezes.watching():
+            await self._live()
+
+    async def _live(self) -> None:
         story = self.story
         while not story.over():
+            if story.chance.random() < 0.5:
+                self.reload()
             for run_id in story.idle():
                 if run_id not in self._mine:
                     self._spawn(run_id, self._see_to(run_id))
-            if story.to_start:
+            if story.to_start and story.chance.random() < 0.3:
                 self._spawn("", self._start(story.to_start.pop()))
-            if self._busy and story.chance.random() < 0.02:
-                story.chance.choice(sorted(self._busy, key=id_of)).cancel()
+            if story.chance.random() < 0.02:
+                self.interrupt()
+            if story.chance.random() < 0.03:
+                self._stop_one()
             await story.world.pause(0.1)
             await asyncio.sleep(0.001)
+
+    def _stop_one(self) -> None:
+        """Cancel a run; or suspend one that no other called, as a host that stops."""
+        chance, under_way = self.story.chance, self.host.under_way
+        known = [run for run in under_way._runs if self.story.is_known(run)]
+        end: RunCancelled | RunSuspended
+        end = RunCancelled(actor=WHO, reason="asked")
+        if chance.random() < 0.7:
+            end = RunSuspended(reason="host_stopped")
+            known = [run for run in known if not self.story.started(run).callers]
+        if known:
+            self.story.world.met["stopped"] += 1
+            self._spawn("", self._stop(chance.choice(known), end))
+
+    async def _stop(self, run_id: str, end: RunCancelled | RunSuspended) -> None:
+        with contextlib.suppress(StoreError):
+            await self.host.under_way.stop(run_id, end)
 
     def _spawn(self, run_id: str, work: Coroutine[Any, Any, None]) -> None:
         self._mine.add(run_id)
@@ -111,14 +177,28 @@ class Living(Process):
             self.story.world.wrong.append(f"a host failed: {exc!r}")
 
     async def _start(self, request: RunRequest) -> None:
-        ours: list[str] = []
+        run_id = self.host.new_id()
         try:
-            await self.host.start(request, on_started=ours.append)
+            await self.host.start(request, run_id=run_id)
         except StoreError:
             self.story.world.met["lost"] += 1
+        except UsageError as exc:
+            if not any(text in str(exc) for text in _LATE):
+                raise
+            self.story.world.met["unstarted"] += 1
+            self.story.to_start.append(request)
         finally:
-            for run_id in ours or self.story.started_by(self):
-                self.store.leave(f"run/{run_id}")
+            self._leave(run_id)
+
+    def _leave(self, run_id: str) -> None:
+        """Release a run, and those that it called."""
+        self.store.leave(f"run/{run_id}")
+        for below in self.story.started_by(self):
+            if (
+                self.story.is_known(below)
+                and run_id in self.story.started(below).callers
+            ):
+                self.store.leave(f"run/{below}")
 
     async def _see_to(self, run_id: str) -> None:
         try:
@@ -126,7 +206,12 @@ class Living(Process):
             if recording.state == "suspended":
                 await self._resolve(recording)
                 await self._decide(recording)
-            await self.host.resume(run_id, actor=WHO, grant=GRANT)
+            if parent := recording.started.parent:
+                if parent not in self.story._going_on():
+                    await cancel_idle(self.store, run_id, WHO, "it is left")
+                return  # Its caller resumes it.
+            grant = self.granted(recording.started.agent)
+            await self.host.resume(run_id, actor=WHO, grant=grant)
         except (StoreError, BusyError, Suspend) as exc:
             self.story.world.met[type(exc).__name__] += 1
         except UsageError as exc:
@@ -134,7 +219,7 @@ class Living(Process):
             if not any(text in str(exc) for text in _LATE):
                 raise
         finally:
-            self.store.leave(f"run/{run_id}")
+            self._leave(run_id)
 
     async def _resolve(self, recording: Recording) -> None:
         """Resolve each call in doubt as a person who knows its effect would."""
@@ -143,7 +228,7 @@ class Living(Process):
             call = doubt.invoked
             while world.flying[recording.run_id, call.call]:  # noqa: ASYNC110 -- virtual
                 await asyncio.sleep(0.01)
-            if doubt.resolved or doubt.seq is None:
+            if doubt.resolved or doubt.seq is None or call.server == "agents":
                 continue
             resolution = self.story.says(recording.run_id, call)
             world.met[type(resolution).__name__] += 1
@@ -160,14 +245,11 @@ class Living(Process):
             world.met[f"said {verdict}"] += 1
             if verdict is None or asked.is_over(world.clock.now()):
                 continue
-            await say(
-                self.store,
-                recording.run_id,
-                asked.seq,
-                Word(verdict=verdict, actor=WHO, reason="looked", role="ops"),
-                now=world.clock.now(),
-            )
-            self.store.leave(f"run/{recording.run_id}")
+            who = {**WHO, "id": self.story.chance.choice(PEOPLE)}
+            word = Word(verdict=verdict, actor=who, reason="looked", role="ops")
+            run_id, now = recording.run_id, world.clock.now()
+            await say(self.store, run_id, asked.seq, word, now=now)
+            self.store.leave(f"run/{run_id}")
 
 
 def id_of(task: asyncio.Task[None]) -> int:
@@ -207,18 +289,24 @@ class Story:
 
     def _request(self) -> RunRequest:
         count = self.chance.randrange(1, 7)
-        program: Program = [
-            [self.chance.choice(_TOOLS), {"n": self.chance.randrange(3)}]
-            for _ in range(count)
-        ]
+        program = [self._step_of() for _ in range(count)]
         wall = self.chance.choice([600.0, 600.0, 600.0, 0.1])
         return RunRequest(
             agent="agent",
             module=codec.encode(cast("JSON", program)),
             actor=WHO,
-            grant=GRANT,
+            grant=GRANTS["agent"],
             limits=replace(Limits(), wall=wall),
+            bounds=(NARROWED,) if self.chance.random() < 0.3 else (),
         )
+
+    def _step_of(self) -> list[JSON]:
+        """Return a step of a program: a call, or sometimes several at once."""
+        if self.chance.random() < 0.1:
+            some = [self._step_of() for _ in range(self.chance.randrange(1, 4))]
+            calls = [one for one in some if one[0] not in {"many", "log"}]
+            return ["many", cast("JSON", calls)]
+        return [self.chance.choice(_TOOLS), {"n": self.chance.randrange(3)}]
 
     def _step(self, process: Process) -> None:
         self.steps += 1
@@ -227,6 +315,7 @@ class Story:
         if self.steps in self.crashes and process.alive:
             self.world.met["crash"] += 1
             process.alive = False
+            check_tables(self.world.disk)
 
     def run(self) -> None:
         """Run the simulation and check the result."""
@@ -238,12 +327,40 @@ class Story:
 
     async def _all(self) -> None:
         try:
-            await asyncio.gather(*(self._place(n) for n in range(_HOSTS)))
+            await asyncio.gather(
+                *(self._place(n) for n in range(_HOSTS)),
+                self._freeze(),
+                self._configure(),
+            )
             assert not self.world.wrong, self.world.wrong
+            check_tables(self.world.disk)
+            check_families(self.world.disk)
             for row in await self.world.disk.reader.runs(_STEPS):
                 await self._check(row.run_id)
         finally:
             self.world.loop.forget()
+
+    async def _freeze(self) -> None:
+        """Freeze one thing after another, as an operator does, and thaw it."""
+        world, chance = self.world, self.chance
+        world.disk.tokens._tokens["ann"] = TokenRow(
+            id="ann", name="ann", digest="", scopes=("run",), created_at=1
+        )
+        for _ in range(chance.randrange(4)):
+            await asyncio.sleep(chance.uniform(0, 1))
+            kind, name = chance.choice(_FROZEN)
+            odd = Frozen(kind=kind, name=name, actor=WHO, reason="odd")
+            await freeze(world.disk, odd, agents=GRANTS, servers={"demo"})
+            world.met[f"froze {kind}"] += 1
+            await asyncio.sleep(chance.uniform(0, 2))
+            well = Thawed(kind=kind, name=name, actor=WHO, reason="well")
+            await thaw(world.disk, well)
+
+    async def _configure(self) -> None:
+        """Tighten the grants, and loosen them."""
+        for _ in range(self.chance.randrange(4)):
+            await asyncio.sleep(self.chance.uniform(0, 1))
+            self.world.tight = not self.world.tight
 
     async def _place(self, number: int) -> None:
         """Restart the host of one place whenever it dies."""
@@ -263,7 +380,7 @@ class Story:
 
     def _going_on(self) -> list[str]:
         rows = self.world.disk.rows.values()
-        return [row.run_id for row in rows if row.state not in _OVER]
+        return [row.run_id for row in rows if row.state not in OVER]
 
     def idle(self) -> list[str]:
         """Return the runs that no live host drives."""
@@ -273,6 +390,14 @@ class Story:
             for run_id in self._going_on()
             if not ((owner := owners.get(f"run/{run_id}")) and owner.alive)
         ]
+
+    def is_known(self, run_id: str) -> bool:
+        return f"run/{run_id}" in self.world.disk.streams
+
+    def started(self, run_id: str) -> RunStarted:
+        first = self.world.disk.streams[f"run/{run_id}"][0].event
+        assert isinstance(first, RunStarted)
+        return first
 
     def started_by(self, process: Process) -> list[str]:
         owned = [s for s, owner in self.world.owners.items() if owner is process]
@@ -298,56 +423,10 @@ class Story:
         history = await self.world.disk.reader.read(f"run/{run_id}")
         check_form(history)
         check_effects(run_id, history, self.world)
+        check_bounds(history)
+        check_tightened(history, self.world)
         sound = Sandbox(self.world, sound=True)
         again = await replay(
             run_id, store=self.world.disk.reader, sandbox=sound, telemetry=NoTelemetry()
         )
         assert again.divergence is None, again
-
-
-def check_form(history: list[Recorded]) -> None:
-    events = [one.event for one in history]
-    types = [one.type for one in history]
-    assert [one.seq for one in history] == [*range(1, len(history) + 1)]
-    assert isinstance(events[0], RunStarted)
-    assert types.count("RunStarted") == 1
-    ends = [
-        one for one in types if one in {"RunCompleted", "RunFailed", "RunCancelled"}
-    ]
-    assert ends == types[-1:]
-    made = [event.call for event in events if isinstance(event, ToolInvoked)]
-    closed = Counter(end[0] for event in events if event and (end := outcome_of(event)))
-    assert made == [*range(1, len(made) + 1)]
-    assert closed == Counter(made)
-    epochs = [event.epoch for event in events if isinstance(event, RunResumed)]
-    assert epochs == [*range(2, len(epochs) + 2)]
-
-
-def check_effects(run_id: str, history: list[Recorded], world: World) -> None:
-    done = Counter(call for run, call, _ in world.effects if run == run_id)
-    for run, call, key in world.effects:
-        assert run != run_id or key == idempotency_key(run_id, call)
-    intents: dict[int, ToolInvoked] = {}
-    words: dict[int, list[str]] = {}
-    said: dict[int, str] = {}
-    for event in (one.event for one in history):
-        match event:
-            case ToolInvoked():
-                intents[event.call] = event
-            case ApprovalDecided():
-                assert event.call not in said
-                said[event.call] = event.verdict
-            case CallResolved():
-                words.setdefault(event.call, []).append(event.verdict)
-            case ToolRetried() if intents[event.call].effect == "unsafe":
-                assert words[event.call].pop() == "retry"
-            case ToolCompleted():
-                assert done[event.call] >= 1
-            case _:
-                continue
-    for number, intent in intents.items():
-        asked = intent.tool == "send" and (intent.params or {}).get("n") == 2
-        assert not asked or not done[number] or said[number] == "approve"
-        if intent.effect in {"unsafe", "keyed"}:
-            assert done[number] <= 1, f"call {number} of {run_id} happened twice"
-    assert set(done) <= set(intents)

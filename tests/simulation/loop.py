@@ -23,6 +23,9 @@ class Process:
 
     alive = True
 
+    def interrupt(self) -> None:
+        """Cancel something that it does."""
+
 
 #: The process whose code runs.
 PROCESS: ContextVar[Process | None] = ContextVar("PROCESS", default=None)

@@ -1,11 +1,12 @@
 """
-Simulate two hosts and four runs with all faults, for 300 seeds.
+Simulate two hosts and four runs with all faults, for 100 seeds.
 
 To choose seeds, set CAXTON_SEEDS=17 or CAXTON_SEEDS=1000-2000.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 
@@ -13,9 +14,11 @@ import pytest
 
 from .hosts import Story
 
-_FIRST, _, _LAST = os.environ.get("CAXTON_SEEDS", "0-299").partition("-")
+_FIRST, _, _LAST = os.environ.get("CAXTON_SEEDS", "0-99").partition("-")
 SEEDS = range(int(_FIRST), int(_LAST or _FIRST) + 1)
 _PARTS = [SEEDS[n : n + 50] for n in range(0, len(SEEDS), 50)]
+
+pytestmark = pytest.mark.no_cover
 
 
 def tell(seed: int) -> Story:
@@ -28,11 +31,17 @@ def tell(seed: int) -> Story:
     return story
 
 
+@functools.cache
+def met(seed: int) -> Counter[str]:
+    """Return what a story met."""
+    return tell(seed).world.met
+
+
 @pytest.mark.parametrize("seeds", _PARTS, ids=str)
 def test_nothing_is_lost_and_nothing_happens_twice(seeds: range) -> None:
     # laws 2, 3, 5, 7 and 10
     for seed in seeds:
-        tell(seed)
+        met(seed)
 
 
 def test_same_seed_tells_the_same_story() -> None:
@@ -43,9 +52,10 @@ def test_same_seed_tells_the_same_story() -> None:
 
 
 def test_all_that_can_go_wrong_does() -> None:
-    met = Counter[str]()
-    for seed in range(80):
-        met += tell(seed).world.met
-    assert {"crash", "refuses", "loses", "full", "locked", "worker"} <= met.keys()
-    assert {"Resend", "GiveResult", "Fail", "BusyError", "StoreError"} <= met.keys()
-    assert {"said approve", "said deny", "said None", "Unapproved"} <= met.keys()
+    found = sum((met(seed) for seed in range(50)), Counter[str]())
+    assert {"crash", "refuses", "loses", "full", "locked", "worker"} <= found.keys()
+    assert {"Resend", "GiveResult", "Fail", "BusyError", "StoreError"} <= found.keys()
+    assert {"said approve", "said deny", "said None", "Unapproved"} <= found.keys()
+    assert {"child", "ChildSuspended", "Halted", "reload"} <= found.keys()
+    assert {"froze agent", "froze server", "froze token"} <= found.keys()
+    assert {"refused", "interrupts", "stopped"} <= found.keys()

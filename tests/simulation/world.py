@@ -12,10 +12,17 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar, cast
 
-from caxton_host.core.calls import JSON, Completed
+from caxton_host.core.calls import JSON, Completed, Effect
+from caxton_host.core.grants.freezes import FREEZES, Freezes
 from caxton_host.core.grants.tool_catalog import Offered
 from caxton_host.core.limits import Limits
-from caxton_host.core.log.events import Event, Recorded, ToolInvoked, ToolRetried
+from caxton_host.core.log.events import (
+    Event,
+    Recorded,
+    RunStarted,
+    ToolInvoked,
+    ToolRetried,
+)
 from caxton_host.errors import BusyError, SandboxError, StoreError, ToolError
 from caxton_host.lib import codec
 from caxton_host.ports.log import Trace
@@ -23,15 +30,23 @@ from caxton_host.ports.sandbox import Answer, Door, Ending, Guest, Prepared
 from caxton_host.ports.tools import RunScope, ToolRequest
 from caxton_host.store.commit import Committer, Group, Line, LockedError, Outcome
 from caxton_host.store.drafts import CONFLICT
+from caxton_host.store.ledger import Ledger, settle
 from caxton_host.store.memory import MemoryReader, MemoryStore
 from caxton_host.store.writer import SqlLog, Writer
 from caxton_host.testing import offer
-from tests.crash import EFFECTS, answer
+from tests import crash
 
 from .loop import PROCESS, Process, SimLoop
 
-#: What an agent does: the tool and its parameters, or a log line.
+#: What an agent does: the tool and its parameters, or a log line; or ``many`` and the
+#: calls that it makes at once.
 Program = list[list[JSON]]
+
+EFFECTS: dict[str, Effect] = {**crash.EFFECTS, "buy": "unsafe"}
+#: Tools that are agents.
+AGENT_TOOLS = ("helper", "clerk")
+#: Within a second of a freeze, no host sends.
+_FREEZES_US = 1_000_000
 
 _T = TypeVar("_T")
 
@@ -49,6 +64,13 @@ class Clock:
         return self.loop.time()
 
 
+def answer(request: ToolRequest) -> Completed:
+    """Return what a tool says: always the same to the same, with its cost."""
+    said = crash.answer(request)
+    cost = int(said.message[:4], 16) % 6
+    return replace(said, data={"said": said.message, "cost": cost})
+
+
 @dataclass(slots=True)
 class World:
     """
@@ -62,6 +84,10 @@ class World:
         flying: Calls in flight to a tool, by run and number.
 
         wrong: Violations of the invariants.
+
+        tight: Whether the newest configuration denies more than the first.
+
+        loaded: When each host loaded a configuration, and whether it denies more.
     """
 
     loop: SimLoop
@@ -76,6 +102,8 @@ class World:
     met: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     full_until: float = 0.0
+    tight: bool = False
+    loaded: dict[str, list[tuple[int, bool]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.clock = Clock(self.loop)
@@ -86,6 +114,27 @@ class World:
             return False
         self.met[fault] += 1
         return True
+
+    def was_tight(self, host: str, at: int) -> bool:
+        """Return whether a host had loaded the stricter configuration before *at*."""
+        known = [(when, tight) for when, tight in self.loaded[host] if when < at]
+        changes = any(when == at for when, _ in self.loaded[host])
+        return known[-1][1] and not changes
+
+    def frozen(self, request: ToolRequest, freezes: Freezes) -> bool:
+        """Return whether a call must not be sent."""
+        started = self.disk.streams[f"run/{request.run_id}"][0].event
+        assert isinstance(started, RunStarted)
+        return bool(freezes.on(started.agent, started.actor, request.server))
+
+    def frozen_for_long(self) -> Freezes:
+        """Return what every host must know to be frozen."""
+        freezes = Freezes()
+        for recorded in self.disk.streams.get(FREEZES, ()):
+            freezes = freezes.after(recorded)
+        before = self.clock.now() - _FREEZES_US
+        standing = freezes.standing.items()
+        return Freezes({key: r for key, r in standing if r.recorded_at < before})
 
     async def pause(self, most: float = 0.01) -> None:
         await asyncio.sleep(self.chance.choice([0, self.chance.uniform(0, most)]))
@@ -142,6 +191,7 @@ class Tools:
     """A tool client of one host."""
 
     world: World
+    freezes: Callable[[], Freezes]
 
     def open(self, _scope: RunScope) -> nullcontext[Self]:
         return nullcontext(self)
@@ -161,6 +211,11 @@ class Tools:
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         world = self.world
+        with request.queued():
+            await world.pause(0.1)
+        for freezes in (self.freezes(), world.frozen_for_long()):
+            if world.frozen(request, freezes):
+                world.wrong.append(f"was sent, although it is frozen: {request}")
         world.flying[request.run_id, request.call] += 1
         task = world.spawn(None, lambda: asyncio.create_task(world.act(request)))
         said = await asyncio.shield(task)
@@ -172,9 +227,10 @@ class Tools:
 class Disk(Committer):
     """The connection with which the real writer commits."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, process: Process) -> None:
         self.inline = world.chance.random() < 0.5
         self._world = world
+        self._process = process
 
     def commit(self, groups: Sequence[Group], *, wait: bool = True) -> list[Outcome]:
         world = self._world
@@ -189,12 +245,23 @@ class Disk(Committer):
 
     def _store(self, group: Group) -> Outcome:
         line, disk = group.line, self._world.disk
+        ledger = Ledger(disk)
+        refused = ledger.reserve(group.reserve, line.stream)
+        if refused:
+            self._world.met["refused"] += 1
+            if self._world.happens("interrupts"):
+                self._process.interrupt()
+            return refused
         if line.error is not None or not disk.put(
             line.stream, line.head[0], group.drafts
         ):
             line.error = StoreError(CONFLICT)
             return line.error
         disk.blobs |= group.blobs
+        ledger.correct(group.correct)
+        for draft in group.drafts:
+            settle(ledger, line.stream, draft.event)
+        disk.spend(ledger)
         line.head = line.head[0] + len(group.drafts), b""
         return None
 
@@ -236,7 +303,7 @@ class Store(MemoryStore):
         self.reader = Reader(world)
         self._world = world
         self._process = process
-        self._writer = Writer(Disk(world))
+        self._writer = Writer(Disk(world, process))
         self._writer._thread.shutdown()
         self._writer._thread = cast("ThreadPoolExecutor", _Thread(world))
 
@@ -292,6 +359,10 @@ class Sandbox:
             if tool == "log":
                 door.log(1, str(params).encode())
                 continue
+            if tool == "many":
+                got = await self._call_many(door, cast("Program", params), fuel)
+                statuses.append(got.status)
+                continue
             got = await self._call(door, str(tool), params, fuel)
             statuses.append(got.status)
             if got.status == 3:
@@ -302,7 +373,14 @@ class Sandbox:
 
     async def _call(self, door: Door, tool: str, params: JSON, fuel: int) -> Answer:
         await self._compute()
-        got = await door.call(f"mcp__demo__{tool}".encode(), codec.encode(params), fuel)
+        got = await door.call(_exposed(tool), codec.encode(params), fuel)
+        await self._compute()
+        return got
+
+    async def _call_many(self, door: Door, calls: Program, fuel: int) -> Answer:
+        await self._compute()
+        batch = codec.encode([[_exposed(str(tool)).decode(), p] for tool, p in calls])
+        got = await door.call_many(batch, fuel)
         await self._compute()
         return got
 
@@ -312,3 +390,8 @@ class Sandbox:
         await self.world.pause()
         if self.world.happens("worker"):
             raise SandboxError("the worker died")
+
+
+def _exposed(tool: str) -> bytes:
+    server = "agents" if tool in AGENT_TOOLS else "demo"
+    return f"mcp__{server}__{tool}".encode()

@@ -17,6 +17,7 @@ const MOST_CALLS = 64;
 const MOST_LEVELS = 64;
 const SHOWN = 80;
 const STRING = /"[^"\\]*(?:\\.[^"\\]*)*"/gs;
+const NAME = /^[!-~]{1,128}$/;
 const INTEGER = /^-?\d+$/;
 
 export function chat(messages, { tools = [], via = "chat", ...options } = {}) {
@@ -29,12 +30,17 @@ export function converse(messages, settings = {}) {
   const { tools, via = "chat", rounds = 8, most = 16_000, ...options } = settings;
   const chosen = tools ? [...tools] : granted().filter((tool) => tool.name !== via);
   const offered = new Set(chosen.map((tool) => tool.name));
+  // What the author left out is not called. Without that, the host decides.
+  const asks = granted().every(({ name }) => name === via || offered.has(name));
+  // A name that the model made up is the host's to deny, and to record.
+  const callable = (name) =>
+    offered.has(name) || (asks && name !== via && NAME.test(name));
   for (let round = 0; round < rounds; round++) {
     const said = chat(messages, { ...options, tools: chosen, via });
     messages.push(said);
     const calls = said.tool_calls ?? [];
     if (!calls.length) return said;
-    outcomes(calls, offered).forEach((outcome, at) =>
+    outcomes(calls, callable).forEach((outcome, at) =>
       messages.push({
         role: "tool",
         tool_call_id: calls[at].id,
@@ -100,15 +106,15 @@ function isCall(call) {
 }
 
 /** Makes the calls that are valid, together, and returns the outcome of each. */
-function outcomes(calls, offered) {
-  const read = calls.map((call) => requested(call.function, offered));
+function outcomes(calls, callable) {
+  const read = calls.map((call) => requested(call.function, callable));
   const valid = read.filter((call) => !(call instanceof AgentError));
   const answers = (valid.length ? mcpCallMany(valid) : []).values();
   return read.map((call) => (call instanceof AgentError ? call : answers.next().value));
 }
 
-function requested({ name, arguments: given }, offered) {
-  if (!offered.has(name)) {
+function requested({ name, arguments: given }, callable) {
+  if (!callable(name)) {
     const shown = JSON.stringify(name.slice(0, SHOWN)).replace(
       /[^ -~]/g,
       (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`,

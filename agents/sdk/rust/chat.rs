@@ -1,9 +1,10 @@
 //! Chats with a language model that is a tool. What a model says is untrusted: everything
 //! is checked and bounded before it is used.
 
-use crate::{json, mcp_call, mcp_call_many, Error, Kind, Reply, Tool, Value};
+use crate::{json, mcp_call, mcp_call_many, tools, Error, Kind, Reply, Tool, Value};
 
 const MOST_CALLS: usize = 64;
+const MOST_NAME: usize = 128;
 const SHOWN: usize = 80;
 
 /// How to chat: `let chat = Chat { tools: caxton::tools(), ..Chat::default() };`.
@@ -157,7 +158,7 @@ impl Chat {
 
     fn requested(&self, function: &Value) -> Result<(String, Value), Error> {
         let name = function["name"].as_str().unwrap_or_default();
-        if !self.offered().any(|tool| tool.name == name) {
+        if !self.offered().any(|tool| tool.name == name) && !self.is_made_up(name) {
             let shown: String = name.chars().take(SHOWN).collect();
             let why = format!(
                 "there is no tool \"{}\" in this conversation",
@@ -178,6 +179,16 @@ impl Chat {
             Value::Map(_) => Ok((name.to_owned(), params)),
             _ => Err(bad("the arguments are not a JSON object".to_owned())),
         }
+    }
+
+    /// Whether the host is to deny a name, and to record that. What the author left out
+    /// of the tools is not called.
+    fn is_made_up(&self, name: &str) -> bool {
+        let is_offered = |tool: &Tool| self.offered().any(|one| one.name == tool.name);
+        (1..=MOST_NAME).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_graphic())
+            && name != self.via
+            && tools().iter().all(|tool| tool.name == self.via || is_offered(tool))
     }
 
     /// The outcome of a call as text for the model.

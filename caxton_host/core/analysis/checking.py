@@ -161,6 +161,34 @@ def findings(
         yield from check.named(name, target)
 
 
+def idle(narrow: Grant, grant: Grant) -> Iterator[str]:
+    """
+    Yield what is wrong with each pattern of a narrowing that allows nothing of a grant.
+
+    >>> find, fnd = (
+    ...     Rule(id="allow[1]", tools=(Pattern.parse(text),), source="a.toml:1")
+    ...     for text in ("crm/find", "crm/fnd")
+    ... )
+    >>> [*idle(Grant(allow=(fnd,)), Grant(allow=(find,)))]
+    ['a.toml:1: the agent has no grant for crm/fnd; did you mean crm/find?']
+    """
+    granted = [
+        pattern
+        for rule in grant.allow
+        for pattern in rule.tools
+        if not _covering(pattern, grant.deny)
+    ]
+    for rule in narrow.allow:
+        for pattern in rule.tools:
+            denied = _covering(pattern, grant.deny)
+            if denied is None and any(map(pattern.meets, granted)):
+                continue
+            meant = nearest(pattern.text, [one.text for one in granted])
+            hint = f"; did you mean {meant}?" if meant else ""
+            text = f"the agent has no grant for {pattern.text}{hint}"
+            yield f"{rule.source}: {text}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Check:
     agent: str
@@ -207,7 +235,7 @@ class _Check:
         for pattern in (*rule.only_after, *rule.unless_after):
             yield from self.offered(rule, pattern, "waits for")
         for pattern in rule.only_after:
-            if _lacking(pattern, self.known):
+            if lacking(pattern, self.known):
                 continue
             if not any(pattern.meets(p) for r in self.grant.allow for p in r.tools):
                 yield self._of(
@@ -218,7 +246,7 @@ class _Check:
                 )
 
     def offered(self, rule: Rule, pattern: Pattern, does: str) -> Iterator[Finding]:
-        found = _lacking(pattern, self.known)
+        found = lacking(pattern, self.known)
         if found:
             code, problem, fix = found
             yield self._of(rule, code, f"it {does} {pattern.text}, and {problem}", fix)
@@ -265,7 +293,7 @@ class _Check:
 
     def named(self, name: str, target: tuple[str, str]) -> Iterator[Finding]:
         text = "/".join(target)
-        found = _lacking(Pattern.parse(text), self.known)
+        found = lacking(Pattern.parse(text), self.known)
         if not found and not may_ever(
             self.grant, Route(server=target[0], tool=target[1])
         ):
@@ -302,7 +330,7 @@ def _covering(pattern: Pattern, rules: Sequence[Rule]) -> Rule | None:
     return None
 
 
-def _lacking(pattern: Pattern, known: Known) -> tuple[str, str, str] | None:
+def lacking(pattern: Pattern, known: Known) -> tuple[str, str, str] | None:
     """Return code, problem and fix if no server offers a tool of *pattern*."""
     servers = [name for name in known if pattern.covers_server(name)]
     if not servers:

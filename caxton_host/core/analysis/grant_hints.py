@@ -175,7 +175,12 @@ def _wanted(failure: Failure) -> str:
 
 
 def _failure(params: Conditions, rule: Rule, attempt: Attempt) -> Failure | None:
-    return params.failure(attempt.params, attempt.matches, others=rule.other_params)
+    return params.failure(
+        attempt.params,
+        attempt.matches,
+        sources=attempt.sources,
+        others=rule.other_params,
+    )
 
 
 def _parsed(spec: dict[str, JSON]) -> Conditions | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..calls import JSON, Completed, Denied, Outcome, Route
+from ..grants.bounds import TODAY, grant_of
 from ..grants.conditions import no_engine
 from ..grants.constraints import Matcher
 from ..grants.decisions import (
@@ -24,9 +25,13 @@ from ..grants.decisions import (
     considered,
     decide,
 )
+from ..grants.findings import findings
 from ..grants.grants import Grant, Rule
 from ..grants.journal import spends_of
-from ..log.events import ApprovalRequested, Event, ToolInvoked, outcome_of
+from ..grants.settlement import settled
+from ..limits import Limits
+from ..log.events import ApprovalRequested, Event, RunStarted, ToolInvoked, outcome_of
+from ..provenance import Sources
 from ..tools.schemas import Mismatch
 
 ALLOWED = "allowed"
@@ -134,6 +139,8 @@ class RejudgedCall:
         """Whether one allows the call, or asks people, and the other does not."""
         if self.was in _BEFORE or self.was == self.code:
             return False
+        if grant_of(self.rule) not in {"", TODAY}:
+            return False  # The run is still bound by that one.
         return self.was in _GOOD or self.code in _GOOD
 
 
@@ -145,8 +152,28 @@ def _roomy(_: Allowed, __: ToolInvoked, ___: int) -> Refusal | None:
     return None
 
 
+def _unsettled(
+    _: Mapping[str, int], __: Mapping[str, int], ___: int, ____: int
+) -> None:
+    """Correct nothing."""
+
+
 def _unmeasured(_: Mapping[str, JSON]) -> int:
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """
+    A call that the other grant allows.
+
+    Attributes:
+        spends: What it takes of budgets, by key.
+    """
+
+    target: tuple[str, str]
+    attempt: Attempt
+    spends: Mapping[str, int]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -172,7 +199,13 @@ class Rejudger:
         reserve: Reserves what a call takes of budgets that runs share, or returns why
             the rule that allows it cannot.
 
+        settle: Corrects these by an answer: what the call reserved, what it took in
+            truth, when it was answered, and how long after its intent.
+
         tally: What the run did so far, as the other grant counts it.
+
+        sources: What the run knows about the sources of values; ``None``: no rule of
+            the other grant asks for them.
     """
 
     grant: Grant
@@ -183,13 +216,15 @@ class Rejudger:
         default_factory=dict[str, "Callable[[JSON], Mismatch | None]"]
     )
     reserve: Callable[[Allowed, ToolInvoked, int], Refusal | None] = _roomy
+    settle: Callable[[Mapping[str, int], Mapping[str, int], int, int], None] = (
+        _unsettled
+    )
     tally: Tally = field(default_factory=Tally)
+    sources: Sources | None = None
     #: Calls without a recorded rule, until the event that says why.
     _denied: dict[int, RejudgedCall] = field(default_factory=dict[int, RejudgedCall])
     #: Calls that the other grant allows, until they end.
-    _open: dict[int, tuple[str, str]] = field(
-        default_factory=dict[int, tuple[str, str]]
-    )
+    _open: dict[int, _Made] = field(default_factory=dict[int, "_Made"])
     _asked: set[int] = field(default_factory=set[int])
     _attempts: Counter[tuple[str, str]] = field(
         default_factory=Counter[tuple[str, str]]
@@ -207,6 +242,9 @@ class Rejudger:
 
             seq: Its place in the stream.
         """
+        if isinstance(event, RunStarted):
+            self._begin(event)
+            return None
         if isinstance(event, ToolInvoked):
             judged = self._judge(event, at, seq)
             if event.rule is not None:
@@ -217,8 +255,27 @@ class Rejudger:
         if isinstance(event, ApprovalRequested):
             self._asked.add(event.call)
             return None
+        if self.sources:
+            self.sources.apply(event)
         end = outcome_of(event)
-        return self._end(*end) if end else None
+        return self._end(*end, at) if end else None
+
+    def _begin(self, started: RunStarted) -> None:
+        """Note what the run was given. A fork is given what its parent was given."""
+        if self.sources is None and (wanted := [*self.grant.wanted]):
+            limits = Limits.from_payload(started.limits)
+            self.sources = Sources(wanted, limits.sources)
+            self.sources.apply(started)
+
+    def _note_sources(self, invoked: ToolInvoked, now: Allowed | Denied) -> None:
+        """Note a call as the other grant would have recorded it."""
+        if self.sources is None:
+            return
+        rule = now.rule if isinstance(now, Allowed) else None
+        looked = findings([rule] if rule else [], invoked.params or {}, self.sources)
+        self.sources.apply(
+            replace(invoked, rule=rule.id if rule else None, sources=looked)
+        )
 
     def _judge(self, invoked: ToolInvoked, at: int, seq: int) -> RejudgedCall:
         if invoked.server is None or invoked.tool is None:
@@ -234,8 +291,10 @@ class Rejudger:
                 now=at,
                 matches=self.matches,
                 schema=self.schemas.get(invoked.name),
+                sources=self.sources,
             )
             now = self._decided(attempt, invoked)
+        self._note_sources(invoked, now)
         return RejudgedCall(
             invoked=invoked,
             at=at,
@@ -270,15 +329,24 @@ class Rejudger:
     def _spend(self, rule: Rule, attempt: Attempt, invoked: ToolInvoked) -> None:
         assert attempt.route  # noqa: S101 -- or it was not allowed
         target = attempt.route.server, attempt.route.tool
+        spends = spends_of(rule, attempt.params)
         self.tally.used[rule.id] += 1
-        self.tally.spent.update(spends_of(rule, attempt.params))
+        self.tally.spent.update(spends)
         self.tally.called.add(target)
-        self._open[invoked.call] = target
+        self._open[invoked.call] = _Made(target, attempt, spends)
 
-    def _end(self, number: int, outcome: Outcome) -> RejudgedCall | None:
-        target = self._open.pop(number, None)
-        if target and isinstance(outcome, Completed) and not outcome.is_error:
-            self.tally.done.add(target)
+    def _end(self, number: int, outcome: Outcome, at: int) -> RejudgedCall | None:
+        made = self._open.pop(number, None)
+        if made and isinstance(outcome, Completed):
+            if not outcome.is_error:
+                self.tally.done.add(made.target)
+            # The log may lack that part of the answer. Then it has what that run spent.
+            params, known = made.attempt.params, outcome.settles or {}
+            truth = known | settled(
+                self.grant, made.target, params, outcome, made.spends
+            )
+            self.tally.settle(made.spends, truth)
+            self.settle(made.spends, truth, at, at - made.attempt.now)
         judged = self._denied.pop(number, None)
         if judged is None or not isinstance(outcome, Denied):
             return None

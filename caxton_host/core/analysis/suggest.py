@@ -24,6 +24,7 @@ from ..text.redact import MASK
 from ..text.toml_text import key_text, quoted, value_text
 from ..text.urls import Addresses
 from .rejudge import RejudgedCall
+from .suggest_sources import SourcesSeen
 
 _Target: TypeAlias = tuple[str, str]
 
@@ -255,10 +256,13 @@ class Suggestion:
         agent: Its name.
 
         with_denied: Calls that were denied count as well.
+
+        sources: Where the values of parameters stood before.
     """
 
     agent: str
     with_denied: bool = False
+    sources: SourcesSeen = field(default_factory=SourcesSeen)
     _tools: dict[_Target, _Tool] = field(default_factory=dict[_Target, _Tool])
 
     def take(self, call: RejudgedCall) -> None:
@@ -294,6 +298,11 @@ class Suggestion:
         for name, condition, guess in entries:
             line = f"params.{key_text(name)} = {value_text(condition)}"
             yield f"{line}  # guess: {quoted(guess)[1:-1]}" if guess else line
+        found = self.sources.suggested(self.agent, *target)
+        for name, sources, values, others in found:
+            listed = value_text({"from": [*sources]})
+            yield f"# params.{key_text(spelled(name))} = {listed}"
+            yield f"#   of {_counted(values, 'value')}, {others} came from elsewhere"
 
 
 def _counted(number: int, noun: str) -> str:

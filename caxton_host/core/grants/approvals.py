@@ -7,13 +7,14 @@ which the journal compares. No answer means no.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Literal, TypeAlias
 
 from ...errors import Suspend, UsageError
 from ..calls import JSON, Denied
 from ..log.events import ApprovalDecided, ApprovalRequested, Payload, ToolInvoked
+from ..provenance import Sources
 from .conditions import Conditions
 from .constraints import Matcher
 
@@ -22,6 +23,42 @@ VERDICTS: tuple[Verdict, ...] = ("approve", "deny")
 
 #: The actor of a decision by expiry.
 NOBODY: Payload = {"kind": "service", "id": "caxton", "authenticated": True}
+
+#: Kind and id of an actor, which tell people apart.
+Person: TypeAlias = tuple[str, str]
+
+
+def person(actor: Mapping[str, JSON]) -> Person:
+    """
+    Return what tells an actor from others.
+
+    >>> person({"kind": "token", "id": "0f3c", "authenticated": True})
+    ('token', '0f3c')
+    """
+    return str(actor.get("kind")), str(actor.get("id"))
+
+
+def counted(
+    given: Iterable[ApprovalDecided],
+    by: Collection[JSON] = (),
+    not_by: Mapping[str, JSON] | None = None,
+) -> dict[Person, ApprovalDecided]:
+    """
+    Return the approvals that count, one for each person.
+
+    Args:
+        given: Approvals of one call, in any order.
+
+        by: The roles that count; empty: all.
+
+        not_by: The actor whose approval does not count.
+    """
+    barred = person(not_by) if not_by is not None else None
+    return {
+        who: one
+        for one in given
+        if (not by or one.role in by) and (who := person(one.actor)) != barred
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,33 +73,43 @@ class Approve:
             never.
 
         when: Conditions on the calls that need approval; ``None``: all calls.
+
+        count: How many people have to approve.
+
+        not_requester: The actor who started the run may not approve.
     """
 
     by: tuple[str, ...] = ()
     within: float | None = None
     when: Conditions | None = None
+    count: int = 1
+    not_requester: bool = False
 
-    def concerns(self, params: Mapping[str, JSON], matches: Matcher) -> bool:
+    def concerns(
+        self,
+        params: Mapping[str, JSON],
+        matches: Matcher,
+        sources: Sources | None = None,
+    ) -> bool:
         """
         Return whether a call needs approval.
 
         It does unless all of `when` can be judged and a condition fails.
         """
-        return self.when is None or self.when.spared(params, matches) is None
+        when = self.when
+        return when is None or when.spared(params, matches, sources) is None
 
     def until(self, now: int) -> int | None:
         """Return when a request made *now* expires, in microseconds."""
         return None if self.within is None else now + round(self.within * 1e6)
 
-    def met_by(self, roles: Iterable[str]) -> bool:
-        """
-        Return whether approvals by these roles suffice.
+    def not_by(self, requester: Payload) -> Payload | None:
+        """Return the actor who may not approve, if *requester* started the run."""
+        return requester if self.not_requester else None
 
-        >>> Approve(by=("ops",)).met_by({"sales"}), Approve().met_by({""})
-        (False, True)
-        """
-        given = set(roles)
-        return bool(given.intersection(self.by) if self.by else given)
+    def met_by(self, given: Iterable[ApprovalDecided], requester: Payload) -> bool:
+        """Return whether approvals suffice for a run that *requester* started."""
+        return len(counted(given, self.by, self.not_by(requester))) >= self.count
 
     def to_payload(self) -> dict[str, JSON]:
         """Return it as ``RunStarted.grants`` holds it."""
@@ -70,6 +117,8 @@ class Approve:
             "by": list(self.by),
             "within": self.within,
             "when": self.when.to_payload() if self.when else None,
+            "count": self.count if self.count > 1 else None,
+            "not_requester": self.not_requester,
         }
         return {key: value for key, value in payload.items() if value}
 
@@ -83,19 +132,25 @@ class Approve:
         """
         assert isinstance(payload, dict)  # noqa: S101 -- read from our own log
         # law 4: a condition that is not understood must not widen the grant
-        if unknown := sorted(payload.keys() - {"by", "within", "when"}):
+        if unknown := sorted(payload.keys() - _KEYS):
             raise UsageError(
                 f"the recorded grant has the unknown key 'approve.{unknown[0]}'",
                 fix="use the version that recorded it, or a newer one",
             )
         by, within = payload.get("by"), payload.get("within")
+        count = payload.get("count", 1)
         return cls(
             by=tuple(map(str, by)) if isinstance(by, list) else (),
             within=within if isinstance(within, (int, float)) else None,
             when=Conditions.from_payload(payload["when"], deny=True)
             if "when" in payload
             else None,
+            count=count if isinstance(count, int) else 1,
+            not_requester=payload.get("not_requester") is True,
         )
+
+
+_KEYS = frozenset(one.name for one in fields(Approve))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,29 +163,38 @@ class Asked:
 
         seq: Its place in the stream, if known.
 
-        roles: The roles that approved; ``""``: an actor without a role.
+        given: The approvals of this and of earlier requests.
 
-        decided: The decision about the newest request; ``None``: none yet.
+        decided: The last decision about the newest request; ``None``: none yet.
     """
 
     requested: ApprovalRequested
     seq: int | None = None
-    roles: frozenset[str] = frozenset()
+    given: tuple[ApprovalDecided, ...] = ()
     decided: ApprovalDecided | None = None
 
     @property
+    def counted(self) -> Mapping[Person, ApprovalDecided]:
+        """The approvals that count for the newest request, one for each person."""
+        return counted(self.given, self.requested.by, self.requested.not_by)
+
+    @property
     def waits(self) -> bool:
-        """Whether the newest request is undecided."""
-        return self.decided is None
+        """Whether the newest request is undecided, or needs more approvals."""
+        if self.decided is None or self.decided.verdict != "approve":
+            return self.decided is None
+        return len(self.counted) < self.requested.count
 
     def again(self, requested: ApprovalRequested, seq: int | None) -> Asked:
         """Return the same after another request."""
         return replace(self, requested=requested, seq=seq, decided=None)
 
     def after(self, decided: ApprovalDecided) -> Asked:
-        """Return the same after a decision."""
-        yes = [decided.role] if decided.verdict == "approve" else []
-        return replace(self, roles=self.roles.union(yes), decided=decided)
+        """Return the same after a decision; after a denial, nothing changes it."""
+        if self.decided and self.decided.verdict != "approve":
+            return self
+        given = (decided,) if decided.verdict == "approve" else ()
+        return replace(self, given=(*self.given, *given), decided=decided)
 
     def is_over(self, now: int) -> bool:
         """Return whether the request has expired at *now* (microseconds)."""
@@ -163,6 +227,7 @@ def unmet(
     wanted: Iterable[tuple[str, Approve]],
     asked: Asked | None,
     now: int,
+    requester: Payload,
 ) -> Denied | ApprovalRequested | None:
     """
     Return the denial or the open request of a call; ``None``: it is approved.
@@ -175,20 +240,22 @@ def unmet(
         asked: The requests so far and the decisions.
 
         now: The time, in microseconds since 1970.
+
+        requester: The actor who started the run.
     """
     if asked and asked.waits:
         return asked.requested
     if asked and (denied := _denied(asked)):
         return denied
-    roles = asked.roles if asked else frozenset[str]()
+    given = asked.given if asked else ()
     for rule, approve in wanted:
-        if not approve.met_by(roles):
-            return _request(intent, rule, approve, now)
+        if not approve.met_by(given, requester):
+            return _request(intent, rule, approve, now, requester)
     return None
 
 
 def _request(
-    intent: ToolInvoked, rule: str, approve: Approve, now: int
+    intent: ToolInvoked, rule: str, approve: Approve, now: int, requester: Payload
 ) -> ApprovalRequested:
     return ApprovalRequested(
         call=intent.call,
@@ -201,6 +268,9 @@ def _request(
         fuel=intent.fuel,
         by=approve.by,
         until=approve.until(now),
+        count=approve.count,
+        not_by=approve.not_by(requester),
+        sources=intent.sources,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Literal, TypeAlias, assert_never
@@ -20,6 +20,12 @@ from ..calls import JSON
 
 #: Sums are counted in millionths, so that nothing is rounded.
 UNIT = 1_000_000
+#: The largest sum. What is counted in 64 bits has room for it.
+MOST = 9 * 10**12 * UNIT
+#: What one of a price is in the units of prices.
+PRICE_UNIT = 10**12
+#: How the source of a sum begins if it is a part of the answer.
+ANSWER = "result"
 
 Period: TypeAlias = Literal["hour", "day", "week", "month"]
 
@@ -36,10 +42,10 @@ _SHIFTS = {"hour": 0, "day": 0, "week": 3 * _DAY}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallCount:
-    """A number of calls a period."""
+    """A number of calls a period; of a run, if it shares them with runs it calls."""
 
     limit: int
-    per: Period
+    per: Period | Literal["run"]
 
     @property
     def key(self) -> str:
@@ -50,24 +56,63 @@ class CallCount:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sum:
     """
-    A sum over the values of a parameter.
+    A sum over the values of a parameter, or over numbers of answers.
 
     Attributes:
-        of: The name of the parameter; dots lead into maps.
+        of: The name of the parameter, where dots lead into maps; or ``result`` and a
+            JSONPath of the answer.
 
         limit: In millionths.
 
         per: A period, or ``run``.
+
+        estimate: What a call reserves until its answer says what it took, in
+            millionths; ``None``: the sum is one of a parameter.
+
+        price: The price of one, in `PRICE_UNIT`; ``None``: the number itself counts.
+            With *by*, the price of what *prices* lacks; ``None``: such a call is
+            denied.
+
+        by: The parameter that selects the price, or ``""``.
+
+        prices: By the values of that parameter.
     """
 
     of: str
     limit: int
     per: Period | Literal["run"]
+    estimate: int | None = None
+    price: int | None = None
+    by: str = ""
+    prices: Mapping[str, int] = field(default_factory=dict[str, int], hash=False)
 
     @property
     def key(self) -> str:
-        """See `CallCount.key`."""
-        return f"sum/{self.per}/{self.of}"
+        """See `CallCount.key`. A sum of money is not one of numbers."""
+        kind = "sum" if self.price is None and not self.by else "cost"
+        return f"{kind}/{self.per}/{self.of}"
+
+    def priced(self, number: int, params: Mapping[str, JSON]) -> int | None:
+        """
+        Return what a number of a call counts; ``None``: it has no price.
+
+        A price is rounded up to a millionth.
+
+        >>> tokens = Sum(of="n", limit=1, per="day", price=1_500_000)
+        >>> tokens.priced(1000 * UNIT, {})
+        1500
+        """
+        price = PRICE_UNIT if self.price is None and not self.by else self.price
+        if self.by and isinstance(value := _value(params, self.by), str):
+            price = self.prices.get(value, price)
+        return None if price is None else -(-number * price // PRICE_UNIT)
+
+    def reserved(self, params: Mapping[str, JSON]) -> int | None:
+        """Return what a call reserves; ``None``: it cannot be counted."""
+        number = self.estimate
+        if number is None:
+            number = exact(_value(params, self.of))
+        return None if number is None else self.priced(number, params)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +159,8 @@ _KINDS: Mapping[str, type[Budget]] = {
     "concurrency": Concurrency,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
+#: Keys that are omitted from a payload if they are empty.
+_RARE = frozenset({"estimate", "price", "by", "prices"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +171,7 @@ class Cost:
     Attributes:
         key: The key of the budget among those of its agent.
 
-        amount: The amount; ``None``: the parameter is not an amount.
+        amount: The amount; ``None``: the parameter is not an amount, or has no price.
     """
 
     budget: Budget
@@ -134,7 +181,7 @@ class Cost:
     @property
     def is_of_run(self) -> bool:
         """Whether the budget is counted for each run."""
-        return isinstance(self.budget, Sum) and self.budget.per == "run"
+        return getattr(self.budget, "per", None) == "run"
 
 
 def costs(
@@ -151,7 +198,7 @@ def costs(
         params: The parameters of the call.
     """
     for budget in budgets:
-        amount = _amount(params, budget.of) if isinstance(budget, Sum) else 1
+        amount = budget.reserved(params) if isinstance(budget, Sum) else 1
         yield Cost(budget, f"{name}/{budget.key}", amount)
 
 
@@ -168,6 +215,8 @@ def cannot_bear(cost: Cost, spent: Mapping[str, int]) -> str:
     if not isinstance(budget, Sum):
         return ""
     if cost.amount is None:
+        if budget.estimate is not None:
+            return f"that grant has no price for this {budget.by!r}"
         return f"the parameter {budget.of!r} is no amount that can be counted"
     before = spent.get(cost.key, 0) if cost.is_of_run else 0
     if before + cost.amount <= budget.limit:
@@ -193,6 +242,18 @@ def exact(value: JSON) -> int | None:
     scaled = Decimal(repr(value)).scaleb(6)
     whole = int(scaled)
     return whole if scaled == whole and whole >= 0 else None
+
+
+def rounded_up(value: JSON) -> int | None:
+    """
+    Return a number in millionths, rounded up; ``None``: it is none, or negative.
+
+    >>> rounded_up(0.1 + 0.2), rounded_up(3), rounded_up(-1), rounded_up("3")
+    (300001, 3000000, None, None)
+    """
+    if isinstance(value, float) and math.isfinite(value) and value >= 0:
+        return math.ceil(Decimal(repr(value)).scaleb(6))
+    return exact(value)
 
 
 def apart(limit: int, every: int) -> int:
@@ -233,6 +294,18 @@ def standing(budget: Budget, use: tuple[int, int], now: int) -> tuple[int, int |
             assert_never(budget)
 
 
+def stored_key(agent: str, key: str) -> str:
+    """
+    Return how the store names a budget that an event names.
+
+    >>> stored_key("weather", "pay/calls/day"), stored_key("child", "@a/pay/open")
+    ('weather/pay/calls/day', 'a/pay/open')
+    """
+    if key.startswith("#"):  # Runs share it: see `Want.key`.
+        return key
+    return key[1:] if key.startswith("@") else f"{agent}/{key}"
+
+
 def budget_to_payload(budget: Budget) -> dict[str, JSON]:
     """
     Return a budget as ``RunStarted.grants`` holds it.
@@ -240,7 +313,11 @@ def budget_to_payload(budget: Budget) -> dict[str, JSON]:
     >>> budget_to_payload(CallCount(limit=20, per="day"))
     {'kind': 'calls', 'limit': 20, 'per': 'day'}
     """
-    return {"kind": _NAMES[type(budget)], **asdict(budget)}
+    given = asdict(budget)
+    for key in _RARE.intersection(given):
+        if given[key] in (None, "", {}):
+            del given[key]
+    return {"kind": _NAMES[type(budget)], **given}
 
 
 def budget_from_payload(payload: Mapping[str, JSON]) -> Budget:
@@ -253,7 +330,7 @@ def budget_from_payload(payload: Mapping[str, JSON]) -> Budget:
     given = dict(payload)
     kind = _KINDS.get(str(given.pop("kind", "")))
     # law 4: a budget that is not understood must not widen the grant
-    if kind is None or not given.keys() <= {field.name for field in fields(kind)}:
+    if kind is None or not given.keys() <= {one.name for one in fields(kind)}:
         raise UsageError(
             "the recorded grant has a budget of an unknown kind",
             fix="use the version that recorded it, or a newer one",
@@ -261,13 +338,13 @@ def budget_from_payload(payload: Mapping[str, JSON]) -> Budget:
     return kind(**given)  # type: ignore[arg-type]  # read from our own log
 
 
-def _amount(params: Mapping[str, JSON], of: str) -> int | None:
+def _value(params: Mapping[str, JSON], of: str) -> JSON:
     value: JSON = dict(params)
     for name in of.split("."):
         if not isinstance(value, dict):
             return None
         value = value.get(name)
-    return exact(value)
+    return value
 
 
 def period_of(period: Period, now: int) -> tuple[int, int]:

@@ -10,15 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn, Self
+from typing import Self
 
 from ..calls import JSON, Completed
 from ..log.events import ToolInvoked
+from ..text.answers import STRUCTURED, held, said
 from ..text.jsonpath import JsonPath, masked
 from ..text.redact import MASK
 from .grants import Grant, Rule
-
-_STRUCTURED = "structuredContent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +53,9 @@ class Terms:
         )
 
     @classmethod
-    def of_call(cls, invoked: ToolInvoked, grant: Grant, today: Grant | None) -> Self:
+    def of_call(
+        cls, invoked: ToolInvoked, grant: Grant, others: Iterable[Grant] = ()
+    ) -> Self:
         """
         Return the terms of a recorded call.
 
@@ -63,14 +64,19 @@ class Terms:
 
             grant: The grant of its run.
 
-            today: Today's grant, which has to allow the call too. Which of its rules
+            others: The grants that have to allow the call too. Which of their rules
                 allowed it is not recorded, so each rule of the tool counts.
         """
         target = invoked.server or "", invoked.tool or ""
         return cls.of(
             [
                 *(rule for rule in grant.allow if rule.id == invoked.rule),
-                *(rule for rule in (today or Grant()).allow if rule.matches(*target)),
+                *(
+                    rule
+                    for other in others
+                    for rule in other.allow
+                    if rule.matches(*target)
+                ),
             ]
         )
 
@@ -119,9 +125,9 @@ def _answer(
     data: dict[str, JSON], content: list[JSON], paths: Sequence[JsonPath]
 ) -> JSON:
     """Return the masked data of an MCP result."""
-    texts = [_said(block) for block in content]
-    before = [_held(text) for text in texts]
-    structured = [data[_STRUCTURED]] if _STRUCTURED in data else []
+    texts = [said(block) for block in content]
+    before = [held(text) for text in texts]
+    structured = [data[STRUCTURED]] if STRUCTURED in data else []
     after = _parts([*before, *structured], paths)
     blocks: list[JSON] = [
         {"type": "text", "text": text if new is old else _spelt(new)}
@@ -129,7 +135,7 @@ def _answer(
     ]
     kept: dict[str, JSON] = {"content": blocks}
     if structured:
-        kept[_STRUCTURED] = after[-1]
+        kept[STRUCTURED] = after[-1]
     return kept
 
 
@@ -151,39 +157,9 @@ def _parts(values: Sequence[JSON], paths: Sequence[JsonPath]) -> list[JSON]:
     ]
 
 
-def _said(block: JSON) -> str:
-    """Return the text of a block, or ``""`` if it is not a text."""
-    if not isinstance(block, dict) or block.get("type") != "text":
-        return ""
-    return str(block.get("text"))
-
-
-def _held(text: str) -> JSON:
-    """Return the value of a text of JSON; the text itself if it is not JSON."""
-    try:
-        value: JSON = json.loads(
-            text, object_pairs_hook=_once, parse_constant=_no_number
-        )
-    except (ValueError, RecursionError):
-        return text
-    return value
-
-
 def _spelt(value: JSON) -> str:
     if isinstance(value, str):
         return value
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     text.encode()  # raises where the log could not store it
     return text
-
-
-def _once(pairs: list[tuple[str, JSON]]) -> JSON:
-    """Return an object. Duplicate names are refused: readers differ in their choice."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError
-    return found
-
-
-def _no_number(_: str) -> NoReturn:
-    raise ValueError

@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, cast
 
 from ...errors import ConditionError
 from ..calls import JSON
 from ..names import nearest
+from ..provenance import Sources, Wanted, trusting
 from .constraints import (
     CONSTRAINTS,
+    FROM,
     MAX_ITEMS,
+    MENTION,
+    NOT_FROM,
+    URLS,
     Condition,
+    Facts,
     Failure,
     Holds,
     Matcher,
     contradiction,
+    source_checks,
     spoken_of,
 )
 
@@ -40,7 +47,9 @@ _FOUND: Mapping[type, str] = {
 #: Keys of a condition that lead to further conditions.
 _BELOW = frozenset({"each", "some", "keys", "has"})
 #: All keys of a condition.
-CONDITION_KEYS = CONSTRAINTS.keys() | _BELOW | {"optional"}
+CONDITION_KEYS = (
+    CONSTRAINTS.keys() | _BELOW | {"optional", FROM, NOT_FROM, MENTION, URLS}
+)
 _KEYS = frozenset({"names", "values", "max"})
 _MAP, _TEXT = frozenset({"object"}), frozenset({"string"})
 _DOT = re.compile(r"(?<!\\)\.")
@@ -118,6 +127,7 @@ class Conditions:
         params: Mapping[str, JSON],
         matches: Matcher = no_engine,
         *,
+        sources: Sources | None = None,
         others: bool = False,
     ) -> Failure | None:
         """
@@ -128,21 +138,27 @@ class Conditions:
 
             matches: Returns whether a text matches a regular expression.
 
+            sources: What the run knows about the sources of values.
+
             others: Parameters without a condition are accepted.
         """
         try:
-            return next(self._failures(params, matches, others=others), None)
+            facts = Facts(matches, sources)
+            return next(self._failures(params, facts, others=others), None)
         except Exception:  # noqa: BLE001 -- law 4: an error while deciding is a denial
             return Failure((), "error")
 
     def _failures(
-        self, params: Mapping[str, JSON], matches: Matcher, *, others: bool
+        self, params: Mapping[str, JSON], facts: Facts, *, others: bool
     ) -> Iterator[Failure]:
         known = params if isinstance(params, dict) else dict(params)
-        return self.root.failures(known, matches, others=others)
+        return self.root.failures(known, facts, others=others)
 
     def spared(
-        self, params: Mapping[str, JSON], matches: Matcher = no_engine
+        self,
+        params: Mapping[str, JSON],
+        matches: Matcher = no_engine,
+        sources: Sources | None = None,
     ) -> Failure | None:
         """
         Return why a deny rule does not apply, or ``None`` if it does. Never raises.
@@ -150,10 +166,20 @@ class Conditions:
         It does apply unless all conditions can be judged and one fails.
         """
         try:
-            found = list(self._failures(params, matches, others=True))
+            found = list(self._failures(params, Facts(matches, sources), others=True))
         except Exception:  # noqa: BLE001 -- law 4: what cannot be judged is denied
             return None
         return found[0] if found and all(one.judged for one in found) else None
+
+    def trusting(self, trusted: Sequence[str], *, deny: bool) -> Conditions:
+        """Return the same with the sources that ``trusted`` stands for."""
+        spec = trusting(self.to_payload(), trusted)
+        return Conditions.parse(cast("dict[str, JSON]", spec), deny=deny)
+
+    @property
+    def wanted(self) -> Iterator[Wanted]:
+        """The sources that the conditions ask for."""
+        return (wanted for part in self.root.parts for wanted in part.wanted)
 
     def patterns(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield each regular expression and its place, for the engine to check."""
@@ -228,6 +254,8 @@ class _Reader:
             for name in value
             if name in CONSTRAINTS
         }
+        sourced = [*source_checks(value, at)]
+        made |= {name: holds for name, holds, _ in sourced}
         # Condition.kinds has it.
         checks = tuple(item for item in made.items() if item[0] != "type")
         if problem := contradiction(value):
@@ -237,6 +265,7 @@ class _Reader:
             kinds=spoken_of(value, at),
             checks=checks,
             optional=value.get("optional") is True,
+            wanted=tuple(wanted for _, _, wanted in sourced),
         )
 
     def _check(self, name: str, said: JSON, at: _Keys) -> Holds:
@@ -261,10 +290,15 @@ class _Reader:
                 raise ConditionError(
                     (*at, name), "is not allowed in a deny rule", fix=NOT_IN_DENY[name]
                 )
-        if not self.deny and "some" in value:
+        for name in () if self.deny else NOT_IN_ALLOW.keys() & value.keys():
             raise ConditionError(
-                (*at, "some"), "is allowed in deny rules only", fix="write each"
+                (*at, name), "is allowed in deny rules only", fix=NOT_IN_ALLOW[name]
             )
+        if MENTION in value and not {FROM, NOT_FROM} & value.keys():
+            raise ConditionError(
+                (*at, MENTION), "has no effect without from", fix="remove it"
+            )
+        self._refuse_negated(value.get(URLS), (*at, URLS))
         if not isinstance(value.get("optional", True), bool):
             raise ConditionError(
                 (*at, "optional"), "is not true or false", fix="write true"
@@ -274,6 +308,14 @@ class _Reader:
                 at,
                 "always applies: a value of another type cannot be judged",
                 fix="say what of the value is forbidden, or leave params out",
+            )
+
+    def _refuse_negated(self, urls: JSON, at: _Keys) -> None:
+        wrong, right = (FROM, NOT_FROM) if self.deny else (NOT_FROM, FROM)
+        if isinstance(urls, dict) and wrong in urls:
+            kind = "a deny rule" if self.deny else "an allow rule"
+            raise ConditionError(
+                (*at, wrong), f"is not allowed in {kind}", fix=f"write {right}"
             )
 
     def _below(self, value: dict[str, JSON], at: _Keys, depth: int) -> Condition:
@@ -315,7 +357,9 @@ NOT_IN_DENY = {
     "optional": "remove it: what is missing cannot be judged, and is denied",
     "each": "write some: the rule applies if one item is so",
     "keys": "name the entries that it is about",
+    FROM: "write not_from: the rule applies if the value comes from elsewhere",
 }
+NOT_IN_ALLOW = {"some": "write each", NOT_FROM: "write from"}
 
 
 def _named(spec: Mapping[str, JSON], at: _Keys) -> list[_Named]:

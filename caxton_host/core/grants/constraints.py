@@ -8,17 +8,19 @@ between the last two.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from types import MappingProxyType, NoneType
 from typing import TypeAlias
 
 from ...errors import ConditionError, UsageError
 from ..calls import JSON
+from ..provenance import Sources, Wanted
 from ..text.globs import Glob
+from ..text.jsonpath import Keys, written
 from ..text.paths import Roots
 from ..text.urls import Addresses
 
@@ -27,7 +29,24 @@ from ..text.urls import Addresses
 Matcher: TypeAlias = Callable[[str, str], "bool | None"]
 
 #: Returns whether a value satisfies a constraint; ``None``: it cannot be judged.
-Holds: TypeAlias = "Callable[[JSON, Matcher], bool | None]"
+Holds: TypeAlias = "Callable[[JSON, Facts], bool | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """
+    What constraints may ask besides the value.
+
+    Attributes:
+        matches: Compares a text with a regular expression.
+
+        sources: What the run knows about the sources of values; ``None``: no rule of
+            the run asks for them, or nobody knows.
+    """
+
+    matches: Matcher
+    sources: Sources | None = None
+
 
 #: JSON types by Python types. An integer is a number as well.
 KINDS: Mapping[type, str] = MappingProxyType(
@@ -44,7 +63,6 @@ KINDS: Mapping[type, str] = MappingProxyType(
 
 #: Most items of a list, and entries of a map, that are compared one by one.
 MAX_ITEMS = 500
-_MAX_SHOWN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +94,13 @@ class Failure:
         >>> Failure(("labels", 2), "one_of").path
         '$.labels[2]'
         """
-        return "$" + "".join(map(_step, self.at))
+        return written(self.at)
 
     @property
     def message(self) -> str:
         """The message for the agent."""
-        return f"{self.path} {_SAYS[self.kind]}"
+        says = _SAYS if self.judged else {**_SAYS, **_UNJUDGED}
+        return f"{self.path} {says[self.kind]}"
 
     def under(self, step: str | int) -> Failure:
         """Return the same with its path from the enclosing list or map."""
@@ -114,6 +133,8 @@ class Condition:
             refused, unless the rule accepts them.
 
         most: Most items or entries that are compared.
+
+        wanted: The sources that its checks ask for.
     """
 
     spec: Mapping[str, JSON]
@@ -126,91 +147,111 @@ class Condition:
     values: Condition | None = None
     fields: Mapping[str, Condition] = field(default_factory=dict[str, "Condition"])
     most: int | None = None
+    wanted: tuple[Wanted, ...] = ()
 
-    def failures(
-        self, value: JSON, matches: Matcher, *, others: bool
-    ) -> Iterator[Failure]:
+    def failures(self, value: JSON, facts: Facts, *, others: bool) -> Iterator[Failure]:
         """Yield the parts of *value* that fail or cannot be judged."""
         if KINDS.get(type(value), "") not in self.kinds:
             yield Failure((), "type", [*sorted(self.kinds)])
             return
         for name, holds in self.checks:
-            found = holds(value, matches)
+            found = holds(value, facts)
             if not found:
                 yield Failure((), name, self.spec[name], found is not None)
         if isinstance(value, (list, dict)):
             if self.most is not None and len(value) > self.most:
                 yield Failure((), "most", self.most)
             elif isinstance(value, list):
-                yield from self._of_items(value, matches, others=others)
+                yield from self._of_items(value, facts, others=others)
             else:
                 if self.names or self.values:
-                    yield from self._of_entries(value, matches, others=others)
+                    yield from self._of_entries(value, facts, others=others)
                 if self.fields:
-                    yield from self._of_fields(value, matches, others=others)
+                    yield from self._of_fields(value, facts, others=others)
 
-    def plainly(self, value: JSON, matches: Matcher) -> bool:
+    def plainly(self, value: JSON, facts: Facts) -> bool:
         """Return whether *value* has no parts and satisfies the condition."""
         if isinstance(value, (list, dict)) or KINDS.get(type(value)) not in self.kinds:
             return False
         for _, holds in self.checks:  # noqa: SIM110 -- 500 generators take as long
-            if not holds(value, matches):
+            if not holds(value, facts):
                 return False
         return True
 
+    def looked(
+        self, value: JSON, keys: Keys = ()
+    ) -> Iterator[tuple[Keys, JSON, Wanted]]:
+        """Yield the parts of *value* whose sources it asks for, with their places."""
+        for wanted in self.wanted:
+            yield keys, value, wanted
+        if isinstance(value, list):
+            below = [part for part in (self.each, self.some) if part]
+            items: Iterable[tuple[str | int, JSON]] = enumerate(value[: self.most])
+        elif isinstance(value, dict):
+            below = [self.values] if self.values else []
+            items = islice(value.items(), self.most) if below else ()
+            for name in self.fields.keys() & value.keys():
+                yield from self.fields[name].looked(value[name], (*keys, name))
+        else:
+            return
+        for key, item in items if below else ():
+            for part in below:
+                yield from part.looked(item, (*keys, key))
+
+    @property
+    def parts(self) -> Iterator[Condition]:
+        """The condition itself, and all conditions below it."""
+        yield self
+        for part in (self.each, self.some, self.names, self.values):
+            if part:
+                yield from part.parts
+        for field_ in self.fields.values():
+            yield from field_.parts
+
     def _of_items(
-        self, items: list[JSON], matches: Matcher, *, others: bool
+        self, items: list[JSON], facts: Facts, *, others: bool
     ) -> Iterator[Failure]:
         if self.each:
             for number, item in enumerate(items):
-                if self.each.plainly(item, matches):
+                if self.each.plainly(item, facts):
                     continue
-                for failure in self.each.failures(item, matches, others=others):
+                for failure in self.each.failures(item, facts, others=others):
                     yield failure.under(number)
         if self.some:
             judged = True
             for item in items:
-                found = list(self.some.failures(item, matches, others=others))
+                found = list(self.some.failures(item, facts, others=others))
                 if not found:
                     return
                 judged = judged and all(failure.judged for failure in found)
             yield Failure((), "some", dict(self.some.spec), judged)
 
     def _of_entries(
-        self, entries: dict[str, JSON], matches: Matcher, *, others: bool
+        self, entries: dict[str, JSON], facts: Facts, *, others: bool
     ) -> Iterator[Failure]:
         if self.names:
             for name in entries:
-                for failure in self.names.failures(name, matches, others=others):
+                for failure in self.names.failures(name, facts, others=others):
                     yield Failure((name,), "keys", failure.wanted, failure.judged)
         if self.values:
             for name, value in entries.items():
-                for failure in self.values.failures(value, matches, others=others):
+                for failure in self.values.failures(value, facts, others=others):
                     yield failure.under(name)
 
     def _of_fields(
-        self, entries: dict[str, JSON], matches: Matcher, *, others: bool
+        self, entries: dict[str, JSON], facts: Facts, *, others: bool
     ) -> Iterator[Failure]:
         present = 0
         for name, below in self.fields.items():
             if name in entries:
                 present += 1
-                for failure in below.failures(entries[name], matches, others=others):
+                for failure in below.failures(entries[name], facts, others=others):
                     yield failure.under(name)
             elif not below.optional:
                 yield Failure((name,), "missing", dict(below.spec))
         if not others and present < len(entries):
             other = next(name for name in entries if name not in self.fields)
             yield Failure((other,), "other", [*self.fields])
-
-
-def _step(step: str | int) -> str:
-    if isinstance(step, int):
-        return f"[{step}]"
-    if len(step) > _MAX_SHOWN:
-        # Not a part of it: redaction would not find a part of a secret.
-        return f"[a name of {len(step)} characters]"
-    return f".{step}" if step.isidentifier() else f"[{json.dumps(step)}]"
 
 
 _SAYS: Mapping[str, str] = {
@@ -227,12 +268,22 @@ _SAYS: Mapping[str, str] = {
     "glob": "does not fit the glob of the grant",
     "path": "is not a path that the grant allows",
     "url": "is not an address that the grant allows",
+    "from": "was found in no source that the grant names",
+    "not_from": "was found in a source that the grant names",
+    "urls": "has an address that was found in no source that the grant names",
     "keys": "is not a name that the grant allows there",
     "most": "has more entries than a grant looks at",
     "some": "has no item that the grant wants",
     "missing": "is missing",
     "other": "is not among the parameters that the grant names",
     "error": "could not be judged",
+}
+
+
+#: Of constraints whose values can be larger or other than what is compared.
+_UNJUDGED: Mapping[str, str] = {
+    "from": "cannot be compared with the sources that the grant names",
+    "urls": "has addresses that cannot be compared with the sources of the grant",
 }
 
 
@@ -352,7 +403,7 @@ def _one_of(said: JSON, at: _Keys) -> Holds:
     plain = {(type(item), item) for item in said if not isinstance(item, (list, dict))}
     built = [item for item in said if isinstance(item, (list, dict))]
 
-    def holds(value: JSON, _: Matcher) -> bool:
+    def holds(value: JSON, _: Facts) -> bool:
         if isinstance(value, (list, dict)):
             return any(_same(item, value) for item in built)
         return (type(value), value) in plain
@@ -401,7 +452,7 @@ def _pattern(said: JSON, at: _Keys) -> Holds:
         raise ConditionError(
             at, "is not a pattern", fix=f"write 1 to {_MAX_PATTERN} characters"
         )
-    return lambda value, matches: matches(said, value)  # type: ignore[arg-type]
+    return lambda value, facts: facts.matches(said, value)  # type: ignore[arg-type]
 
 
 def _glob(said: JSON, at: _Keys) -> Holds:
@@ -424,6 +475,47 @@ def _url(said: JSON, at: _Keys, *, deny: bool = False) -> Holds:
     return lambda value, _: addresses.hold(value)  # type: ignore[arg-type]
 
 
+def source_checks(
+    value: Mapping[str, JSON], at: _Keys
+) -> Iterator[tuple[str, Holds, Wanted]]:
+    """
+    Yield the checks of a condition that ask for sources.
+
+    Raises:
+        ConditionError: One is invalid.
+    """
+    for name in (FROM, NOT_FROM):
+        if name in value:
+            wanted = Wanted.parse(value[name], value.get(MENTION), (*at, name))
+            yield name, _coming(wanted, negated=name == NOT_FROM), wanted
+    if URLS in value:
+        said, here = value[URLS], (*at, URLS)
+        if not isinstance(said, dict) or not said.keys() <= {FROM, NOT_FROM, MENTION}:
+            raise ConditionError(
+                here, "is not a table of sources", fix='urls = { from = ["input"] }'
+            )
+        named = said.keys() - {MENTION}
+        if len(named) != 1:
+            raise ConditionError(
+                here, "names no sources, or both kinds", fix='{ from = ["input"] }'
+            )
+        (name,) = named
+        wanted = Wanted.parse(said[name], said.get(MENTION), (*here, name), links=True)
+        yield URLS, _coming(wanted, negated=name == NOT_FROM), wanted
+
+
+def _coming(wanted: Wanted, *, negated: bool) -> Holds:
+    def holds(value: JSON, facts: Facts) -> bool | None:
+        if facts.sources is None:
+            return None
+        found = facts.sources.find(value, wanted).holds
+        return found if found is None else found is not negated
+
+    return holds
+
+
+FROM, NOT_FROM, MENTION, URLS = "from", "not_from", "mention", "urls"
+
 #: In the order in which messages list them.
 CONSTRAINTS: Mapping[str, Constraint] = {
     "type": Constraint(_type, None),
@@ -442,6 +534,9 @@ CONSTRAINTS: Mapping[str, Constraint] = {
 }
 _SPEAKS: Mapping[str, frozenset[str]] = {
     **{name: c.kinds for name, c in CONSTRAINTS.items() if c.kinds},
+    FROM: _ALL - {"object"},
+    NOT_FROM: _ALL - {"object"},
+    URLS: _TEXT,
     "each": frozenset({"array"}),
     "some": frozenset({"array"}),
     "keys": frozenset({"object"}),

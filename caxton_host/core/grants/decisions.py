@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, cast
 
 from ..calls import JSON, Denied, Route
+from ..provenance import Sources
 from ..tools.schemas import Mismatch
 from .approvals import Approve
 from .budgets import Sum, cannot_bear
@@ -41,6 +42,9 @@ class Attempt:
         matches: Returns whether a text matches a regular expression. Without one, no
             rule with a pattern allows a call.
 
+        sources: What the run knows about the sources of values. Without it, no rule
+            that asks for them allows a call.
+
         schema: Compares parameters with the schema of the tool, if it is known.
 
         refused: Refusals of the store, whose budgets are spent, by the id of the rule.
@@ -51,6 +55,7 @@ class Attempt:
     size: int = 0
     now: int = 0
     matches: Matcher = no_engine
+    sources: Sources | None = None
     schema: Callable[[JSON], Mismatch | None] | None = None
     refused: Mapping[str, Refusal] = field(default_factory=dict[str, "Refusal"])
 
@@ -68,17 +73,63 @@ class Tally:
         done: Those of them that answered without an error.
 
         spent: The amount taken of each budget, by its key.
+
+        agents: The number of calls of agents that were allowed.
     """
 
     used: Counter[str] = field(default_factory=Counter[str])
     called: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     done: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     spent: Counter[str] = field(default_factory=Counter[str])
+    agents: int = 0
+
+    def settle(self, taken: Mapping[str, int], settles: Mapping[str, int]) -> None:
+        """
+        Correct what a call has taken of budgets.
+
+        Args:
+            taken: What was counted, by key.
+
+            settles: What it has spent in truth.
+        """
+        for key in taken.keys() & settles.keys():
+            self.spent[key] += settles[key] - taken[key]
+
+    @property
+    def carried(self) -> dict[str, JSON]:
+        """What the next session counts on from; see `carry`."""
+        return {
+            "used": {**self.used},
+            "spent": {**self.spent},
+            "called": [*map("/".join, sorted(self.called))],
+            "done": [*map("/".join, sorted(self.done))],
+        }
+
+    def carry(self, carried: Mapping[str, JSON]) -> None:
+        """
+        Count on from what the session before has counted.
+
+        >>> tally = Tally(Counter({"allow[1]": 2}), {("crm", "find")})
+        >>> after = Tally()
+        >>> after.carry(tally.carried)
+        >>> after == tally
+        True
+        """
+        self.used.update(cast("dict[str, int]", carried["used"]))
+        self.spent.update(cast("dict[str, int]", carried["spent"]))
+        for key, found in (("called", self.called), ("done", self.done)):
+            for name in cast("list[str]", carried[key]):
+                server, _, tool = name.partition("/")
+                found.add((server, tool))
 
     def copy(self) -> Tally:
         """Return a copy."""
         return Tally(
-            self.used.copy(), self.called.copy(), self.done.copy(), self.spent.copy()
+            self.used.copy(),
+            self.called.copy(),
+            self.done.copy(),
+            self.spent.copy(),
+            self.agents,
         )
 
 
@@ -116,23 +167,10 @@ class Allowed:
 
     Attributes:
         approves: The approvals that it needs first, by the id of the rule.
-
-        today: The rule of today's grant that allows it too, in a resumed run.
     """
 
     rule: Rule
     approves: tuple[tuple[str, Approve], ...] = ()
-    today: Rule | None = None
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """All rules that allow it."""
-        return (self.rule, self.today) if self.today else (self.rule,)
-
-    def and_today(self, today: Allowed) -> Allowed:
-        """Return the same with the verdict of today's grants."""
-        also = ((f"today.{rule}", approve) for rule, approve in today.approves)
-        return replace(self, approves=(*self.approves, *also), today=today.rule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +238,9 @@ def decide(grant: Grant, attempt: Attempt, tally: Tally) -> Allowed | Denied:
 
 def _approves(rule: Rule, attempt: Attempt) -> tuple[tuple[str, Approve], ...]:
     wanted = rule.approve
-    if wanted is None or not wanted.concerns(attempt.params, attempt.matches):
+    if wanted is None or not wanted.concerns(
+        attempt.params, attempt.matches, attempt.sources
+    ):
         return ()
     return ((rule.id, wanted),)
 
@@ -213,7 +253,7 @@ def considered(grant: Grant, attempt: Attempt, tally: Tally) -> Iterator[Conside
         spared = _spared(rule, attempt) if speaks else None
         yield Considered(rule, "deny", speaks, spared)
     for rule in grant.allow:
-        speaks = route is not None and rule.matches(route.server, route.tool)
+        speaks = route is not None and rule.allows(route.server, route.tool)
         refused = _refused(rule, attempt, tally) if speaks else None
         yield Considered(rule, "allow", speaks, refused and _told(*refused))
 
@@ -257,7 +297,7 @@ def _spared(rule: Rule, attempt: Attempt) -> Refusal | None:
     """Return why a deny rule, which covers the tool, does not apply."""
     if rule.params is None:
         return None
-    found = rule.params.spared(attempt.params, attempt.matches)
+    found = rule.params.spared(attempt.params, attempt.matches, attempt.sources)
     return _told("params", found) if found else None
 
 
@@ -295,7 +335,10 @@ def _params(rule: Rule, attempt: Attempt, _: Tally) -> Failure | None:
     if rule.params is None:
         return None
     return rule.params.failure(
-        attempt.params, attempt.matches, others=rule.other_params
+        attempt.params,
+        attempt.matches,
+        sources=attempt.sources,
+        others=rule.other_params,
     )
 
 

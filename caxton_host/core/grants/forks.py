@@ -204,7 +204,7 @@ def _listed(events: Sequence[Recorded], seq: int) -> str:
 def _judged_anew(
     event: ToolInvoked, at: int, grant: Grant, journal: Journal
 ) -> ToolInvoked:
-    attempt = attempt_of(event, at, journal.matches)
+    attempt = attempt_of(event, at, journal.matches, journal.sources)
     verdict = decide(grant, attempt, journal.tallies.recorded)
     if not isinstance(verdict, Allowed):
         return replace(event, rule=None, spends=None)

@@ -7,13 +7,15 @@ A grant is a list of rules. `decisions` applies them to calls.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TypeAlias
 
 from ...errors import ConditionError, UsageError
 from ..calls import JSON
+from ..names import AGENTS
+from ..provenance import Wanted
 from ..text.globs import Pattern
 from ..text.jsonpath import JsonPath
 from .approvals import Approve
@@ -100,6 +102,24 @@ class Rule:
             or self.redact_result
         )
 
+    @property
+    def conditions(self) -> Iterator[Conditions]:
+        """Its conditions on parameters, with those on the calls that need approval."""
+        if self.params:
+            yield self.params
+        if self.approve and self.approve.when:
+            yield self.approve.when
+
+    def trusting(self, trusted: Sequence[str], *, deny: bool) -> Rule:
+        """Return the same with the sources that ``trusted`` stands for."""
+        approve, params = self.approve, self.params
+        if approve and approve.when:
+            when = approve.when.trusting(trusted, deny=True)
+            approve = replace(approve, when=when)
+        if params:
+            params = params.trusting(trusted, deny=deny)
+        return replace(self, params=params, approve=approve)
+
     def costs(self, params: Mapping[str, JSON]) -> Iterator[Cost]:
         """Yield what a call takes of each of its budgets."""
         return costs(self.budgets, self.account, params) if self.budgets else iter(())
@@ -107,6 +127,13 @@ class Rule:
     def matches(self, server: str, tool: str) -> bool:
         """Return whether the rule covers this tool."""
         return any(pattern.matches(server, tool) for pattern in self.tools)
+
+    def allows(self, server: str, tool: str) -> bool:
+        """Return whether the rule covers this tool, as an allow rule."""
+        return any(
+            may_mean(pattern, server) and pattern.matches(server, tool)
+            for pattern in self.tools
+        )
 
     def to_payload(self) -> dict[str, JSON]:
         """Return the rule as ``RunStarted.grants`` holds it."""
@@ -136,6 +163,13 @@ class Rule:
         }
 
 
+def may_mean(pattern: Pattern, server: str) -> bool:
+    """Return whether an allow rule reaches a server. No star stands for the agents."""
+    return pattern.covers_server(server) and (
+        server != AGENTS or len(pattern.server) == 1
+    )
+
+
 _Rules: TypeAlias = tuple[Rule, ...]
 _MAX_KNOWN = 1000
 
@@ -162,7 +196,7 @@ class Grant:
                 self._speaking.clear()
             known = self._speaking[server, tool] = (
                 tuple(rule for rule in self.deny if rule.matches(server, tool)),
-                tuple(rule for rule in self.allow if rule.matches(server, tool)),
+                tuple(rule for rule in self.allow if rule.allows(server, tool)),
             )
         return known
 
@@ -187,12 +221,32 @@ class Grant:
             deny=tuple(_rule(item, deny=True) for item in _list(payload.get("deny"))),
         )
 
+    @property
+    def wanted(self) -> Iterator[Wanted]:
+        """The sources that its rules ask for."""
+        for rule in (*self.deny, *self.allow):
+            for conditions in rule.conditions:
+                yield from conditions.wanted
+
+    @property
+    def names_trusted(self) -> bool:
+        """Whether a rule names the source ``trusted``."""
+        return any(o.kind == "trusted" for one in self.wanted for o in one.all_origins)
+
+    def trusting(self, trusted: Sequence[str]) -> Grant:
+        """Return the same with the sources that ``trusted`` stands for."""
+        return replace(
+            self,
+            allow=tuple(rule.trusting(trusted, deny=False) for rule in self.allow),
+            deny=tuple(rule.trusting(trusted, deny=True) for rule in self.deny),
+        )
+
     def servers(self, known: Iterable[str]) -> list[str]:
         """Return those of the *known* servers that an allow rule covers."""
         return [
             name
             for name in known
-            if any(p.covers_server(name) for rule in self.allow for p in rule.tools)
+            if any(may_mean(p, name) for rule in self.allow for p in rule.tools)
         ]
 
     def literals(self) -> list[tuple[str, str]]:

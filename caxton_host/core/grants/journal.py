@@ -8,12 +8,13 @@ difference is the divergence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 from ...errors import Divergence, LogBrokenError, NondeterminismError, NotKeptError
 from ..calls import JSON, Completed, Outcome, Route, ToolCall
+from ..limits import Limits
 from ..log.diff import first_difference
 from ..log.events import (
     ApprovalDecided,
@@ -21,16 +22,27 @@ from ..log.events import (
     CallResolved,
     Event,
     LogWritten,
+    Payload,
+    RunStarted,
+    RunSuspended,
+    ToolCompleted,
+    ToolFailed,
     ToolInvoked,
     ToolRetried,
     outcome_of,
 )
+from ..names import AGENTS
+from ..provenance import Sources
 from ..text.redact import same_but_masked
 from .approvals import Asked
+from .bounds import Bound, targets
 from .conditions import no_engine
 from .constraints import Matcher
 from .decisions import Allowed, Attempt, Tally, decide
 from .grants import Grant, Rule
+from .settlement import settled
+
+_Past: TypeAlias = RunStarted | ToolInvoked | ToolCompleted | ToolFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +58,7 @@ class InDoubt:
     Attributes:
         attempts: How often it may have been sent.
 
-        resolved: A person decided that it is sent again, which has not happened yet.
+        resolved: It may be sent: a person decided so, or it was certainly not sent.
 
         seq: The place of its intent in the stream, where it is known.
     """
@@ -93,11 +105,16 @@ class Origin:
 @dataclass(slots=True)
 class _Entry:
     invoked: ToolInvoked
+    at: int
     seq: int | None
     origin: Origin | None
     attempts: int = 1
     resolved: bool = False
     answer: Answered | None = None
+    #: What it was counted to take of budgets, by the name of the grant.
+    taken: dict[str, Mapping[str, int]] = field(
+        default_factory=dict[str, "Mapping[str, int]"]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +123,27 @@ class Tallies:
     What a run did so far.
 
     Attributes:
-        recorded: As the recorded rules of the run count it.
+        recorded: As the recorded grant of the run counts it.
 
-        today: As the rules of today count it, if the run was resumed.
+        others: As each other grant that binds it counts it, by its name.
     """
 
     recorded: Tally = field(default_factory=Tally)
-    today: Tally = field(default_factory=Tally)
+    others: dict[str, Tally] = field(default_factory=dict[str, Tally])
+
+    def of(self, name: str) -> Tally:
+        """Return what the grant of that name counts."""
+        return self.others[name] if name else self.recorded
+
+    def each(self) -> Iterator[Tally]:
+        """Yield what each grant counts."""
+        yield self.recorded
+        yield from self.others.values()
 
     def copy(self) -> Tallies:
         """Return a copy that counts on its own."""
-        return Tallies(self.recorded.copy(), self.today.copy())
+        others = {name: tally.copy() for name, tally in self.others.items()}
+        return Tallies(self.recorded.copy(), others)
 
 
 class Journal:
@@ -127,31 +154,45 @@ class Journal:
         compare_fuel: Whether fuel must be as recorded too. Only a replay under
             the engine of the recording can ask for that.
 
-        today: The grants that a resumed run needs beside its recorded ones.
+        bounds: The grants that bind the run beside its recorded one.
 
         matches: Compares a text with a regular expression, for rules that need it.
+
+        grant: The recorded grant, if calls are judged: its rules may ask where values
+            came from.
 
     Attributes:
         tallies: What the run did so far, as its rules count it.
 
-        today: As above. A call needs the permission of these grants as well.
+        bounds: As above. A call needs the permission of each.
 
         compare_fuel: As above.
 
         logged: The number of the newest log line.
+
+        requester: The actor who started the run; empty until its start is applied.
+        sources: What the run knows about the sources of values; ``None``: no grant
+            asks for them.
     """
 
     def __init__(
         self,
         *,
         compare_fuel: bool = False,
-        today: Grant | None = None,
+        bounds: Sequence[Bound] = (),
         matches: Matcher = no_engine,
+        grant: Grant | None = None,
     ) -> None:
-        self.tallies = Tallies()
-        self.today = today
+        self.tallies = Tallies(others={bound.name: bound.tally for bound in bounds})
+        self.bounds = tuple(bounds)
         self.matches = matches
+        self.sources: Sources | None = None
+        self._grant = grant
+        #: The events that sources are made of, and when they were recorded.
+        self._past: list[tuple[_Past, int]] = []
         self.logged = 0
+        self.requester: Payload = {}
+        self._carried: Payload | None = None
         self.compare_fuel = compare_fuel
         self._calls: dict[int, _Entry] = {}
         self._asked: dict[int, Asked] = {}
@@ -176,7 +217,7 @@ class Journal:
     @property
     def reached(self) -> int:
         """The number of the last call in the log."""
-        return max(self.calls, *self._asked, 0)
+        return max(*self._calls, *self._asked, 0, 0)
 
     @property
     def in_doubt(self) -> list[InDoubt]:
@@ -215,9 +256,9 @@ class Journal:
             LogBrokenError: It is about a call that was never made.
         """
         if isinstance(event, ToolInvoked):
-            self._calls[event.call] = _Entry(event, seq, origin)
+            taken = self.count(event, at, self.tallies)
+            self._calls[event.call] = _Entry(event, at, seq, origin, taken=taken)
             self._open.add(event.call)
-            self.count(event, at, self.tallies)
         elif isinstance(event, ToolRetried):
             entry = self._entry(event.call)
             entry.attempts, entry.resolved = event.attempt, False
@@ -231,12 +272,47 @@ class Journal:
         elif isinstance(event, LogWritten):
             self.logged = event.n
             self._lines[event.n] = _Line(event, seq, origin)
+        elif isinstance(event, (RunStarted, RunSuspended)):
+            self._apply_of_run(event, origin)
         elif end := outcome_of(event):
             number, outcome = end
             entry = self._entry(number)
             entry.answer = Answered(outcome, at)
             self._open.discard(number)
-            self._note_answer(entry.invoked, outcome)
+            self._note_answer(entry, outcome)
+        self._note_past(event, at)
+
+    def _note_past(self, event: Event, at: int) -> None:
+        if isinstance(event, _Past):
+            self._past.append((event, at))
+            self._note_sources(event)
+
+    def _note_sources(self, event: _Past) -> None:
+        if isinstance(event, RunStarted):
+            self.sources = self.sources or self._new_sources(event)
+        if self.sources:
+            self.sources.apply(event)
+
+    def _new_sources(self, started: RunStarted) -> Sources | None:
+        grants = [bound.grant for bound in self.bounds]
+        grants += [self._grant] if self._grant else []
+        wanted = [one for grant in grants for one in grant.wanted]
+        limits = Limits.from_payload(started.limits)
+        return Sources(wanted, limits.sources) if wanted else None
+
+    def _apply_of_run(
+        self, event: RunStarted | RunSuspended, origin: Origin | None
+    ) -> None:
+        if isinstance(event, RunSuspended):
+            for number in event.unsent:
+                self._entry(cast("int", number)).resolved = True
+            return
+        if origin is None:
+            self.requester = event.actor
+        if event.carried:
+            self._carried = event.carried
+            for tally in self.tallies.each():
+                tally.carry(event.carried)
 
     def question(self, number: int) -> Asked | None:
         """Return what people were asked about call *number*, if they were."""
@@ -338,7 +414,14 @@ class Journal:
             return _divergence(line, "$.text", line.written.text, None)
         return None
 
-    def count(self, invoked: ToolInvoked, at: int, tallies: Tallies) -> None:
+    def intent(self, number: int) -> tuple[ToolInvoked, int]:
+        """Return the intent of call *number*, and when it was recorded."""
+        entry = self._entry(number)
+        return entry.invoked, entry.at
+
+    def count(
+        self, invoked: ToolInvoked, at: int, tallies: Tallies
+    ) -> dict[str, Mapping[str, int]]:
         """
         Count a call in *tallies*, if a rule allowed it.
 
@@ -349,27 +432,86 @@ class Journal:
 
             tallies: Those of the journal; or a copy, to count a call ahead of its
                 record.
+
+        Returns:
+            What it takes of budgets, by the name of the grant.
         """
         if invoked.rule is None:
-            return
-        if self.today is not None:
-            attempt = attempt_of(invoked, at, self.matches)
-            verdict = decide(self.today, attempt, tallies.today)
-            spent: dict[str, int] = {}
-            if isinstance(verdict, Allowed):
-                tallies.today.used[verdict.rule.id] += 1
-                spent = spends_of(verdict.rule, attempt.params)
-            tallies.today.spent.update(spent | _spends(invoked))
+            return {}
+        taken: dict[str, Mapping[str, int]] = {
+            bound.name: self._count_for(bound, invoked, at, tallies.others[bound.name])
+            for bound in self.bounds
+        }
         tallies.recorded.used[invoked.rule] += 1
+        tallies.recorded.agents += invoked.server == AGENTS
         if invoked.spends:
             tallies.recorded.spent.update(_spends(invoked))
-        for tally in (tallies.recorded, tallies.today):
+        for tally in tallies.each():
             tally.called.add(_target(invoked))
+        return taken
 
-    def _note_answer(self, invoked: ToolInvoked, outcome: Outcome) -> None:
-        if isinstance(outcome, Completed) and not outcome.is_error:
-            for tally in (self.tallies.recorded, self.tallies.today):
-                tally.done.add(_target(invoked))
+    def bind(self, bound: Bound) -> None:
+        """
+        Let another grant bind the run from now on, or replace the one of that name.
+
+        It counts what the run did before as if it had bound the run from its start.
+        """
+        tally = self.tallies.others[bound.name] = bound.tally
+        if self._carried:
+            tally.carry(self._carried)
+        others = (one for one in self.bounds if one.name != bound.name)
+        self.bounds = (*others, bound)
+        self.sources = None
+        for event, at in self._past:
+            if isinstance(event, ToolInvoked) and event.rule is not None:
+                taken = self._count_for(bound, event, at, tally)
+                self._calls[event.call].taken[bound.name] = taken
+                tally.called.add(_target(event))
+            elif isinstance(event, ToolCompleted):
+                entry = self._calls[event.call]
+                tally.called.update(targets(event.reached))
+                self._settle_for(bound, entry)
+                if not event.is_error:
+                    tally.done.add(_target(entry.invoked))
+            self._note_sources(event)
+
+    def _count_for(
+        self, bound: Bound, invoked: ToolInvoked, at: int, tally: Tally
+    ) -> Mapping[str, int]:
+        attempt = attempt_of(invoked, at, self.matches, self.sources)
+        verdict = decide(bound.grant, attempt, tally)
+        spent: dict[str, int] = {}
+        if isinstance(verdict, Allowed):
+            tally.used[verdict.rule.id] += 1
+            spent = spends_of(verdict.rule, attempt.params)
+        spent |= bound.share(_spends(invoked))
+        tally.spent.update(spent)
+        return spent
+
+    def _settle_for(self, bound: Bound, entry: _Entry) -> None:
+        """Count what an answered call took in truth, for another grant."""
+        invoked, taken = entry.invoked, entry.taken.get(bound.name)
+        outcome = entry.answer.outcome if entry.answer else None
+        if not taken or not isinstance(outcome, Completed):
+            return
+        # Of budgets that the call did not spend then, its answer in the log says it.
+        since = taken.keys() - bound.share(_spends(invoked)).keys()
+        params = invoked.params or {}
+        truth = settled(bound.grant, _target(invoked), params, outcome, since)
+        truth |= bound.share(_settles(entry))
+        self.tallies.others[bound.name].settle(taken, truth)
+
+    def _note_answer(self, entry: _Entry, outcome: Outcome) -> None:
+        if isinstance(outcome, Completed) and outcome.reached:
+            # What another run did for this one was done by this one.
+            for tally in self.tallies.each():
+                tally.called.update(targets(outcome.reached))
+        if _is_success(outcome):
+            for tally in self.tallies.each():
+                tally.done.add(_target(entry.invoked))
+        self.tallies.recorded.settle(_spends(entry.invoked), _settles(entry))
+        for bound in self.bounds:
+            self._settle_for(bound, entry)
 
     def _entry(self, number: int) -> _Entry:
         if entry := self._calls.get(number):
@@ -388,11 +530,25 @@ def spends_of(rule: Rule, params: Mapping[str, JSON]) -> dict[str, int]:
     return {key: amount for key, amount in taken if amount is not None}
 
 
+def _is_success(outcome: Outcome) -> bool:
+    return isinstance(outcome, Completed) and not outcome.is_error
+
+
 def _spends(invoked: ToolInvoked) -> dict[str, int]:
     return cast("dict[str, int]", invoked.spends or {})
 
 
-def attempt_of(invoked: ToolInvoked, at: int, matches: Matcher = no_engine) -> Attempt:
+def _settles(entry: _Entry) -> Mapping[str, int]:
+    outcome = entry.answer.outcome if entry.answer else None
+    return (outcome.settles or {}) if isinstance(outcome, Completed) else {}
+
+
+def attempt_of(
+    invoked: ToolInvoked,
+    at: int,
+    matches: Matcher = no_engine,
+    sources: Sources | None = None,
+) -> Attempt:
     """
     Return a recorded call in the form that grants decide about.
 
@@ -402,6 +558,8 @@ def attempt_of(invoked: ToolInvoked, at: int, matches: Matcher = no_engine) -> A
         at: When that was recorded.
 
         matches: Compares a text with a regular expression.
+
+        sources: What the run knew about the sources of values.
     """
     server, tool = _target(invoked)
     return Attempt(
@@ -409,6 +567,7 @@ def attempt_of(invoked: ToolInvoked, at: int, matches: Matcher = no_engine) -> A
         params=invoked.params or {},
         now=at,
         matches=matches,
+        sources=sources,
     )
 
 

@@ -29,6 +29,11 @@ SCOPES: Mapping[Scope, str] = {
     "admin": "all of it; servers, tools, checkpoints and the configuration too",
 }
 
+#: In place of the scopes of a token: it is good for the sessions that its agents name,
+#: and for nothing else.
+SESSION: Literal["session"] = "session"
+TokenScope: TypeAlias = Scope | Literal["session"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
@@ -48,6 +53,8 @@ class Principal:
 
         roles: The roles in which it may approve calls.
 
+        sessions: The sessions whose client it may be. No scope includes that.
+
     >>> ann = Principal(kind="token", id="t1", scopes=frozenset({"run"}))
     >>> ann.may("run", "weather"), ann.may("read", "weather")
     (True, False)
@@ -61,6 +68,7 @@ class Principal:
     scopes: frozenset[Scope]
     agents: tuple[str, ...] = ("*",)
     roles: tuple[str, ...] = ()
+    sessions: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -86,6 +94,15 @@ class Principal:
         """Return whether it may use an agent."""
         return any(fnmatchcase(agent, pattern) for pattern in self.agents)
 
+    def opens(self, session: str) -> bool:
+        """Return whether it may be the client of a session."""
+        return session in self.sessions or self.kind == "local"
+
+    @property
+    def is_client(self) -> bool:
+        """Whether it may be the client of sessions, and nothing else."""
+        return bool(self.sessions) and not self.scopes
+
     @property
     def reads_all(self) -> bool:
         """Whether it may read the runs of every agent."""
@@ -101,11 +118,11 @@ class Principal:
 
     def owns(self, actor: Mapping[str, JSON]) -> bool:
         """Return whether it started the run of *actor*."""
-        return (
-            self.may("run")
-            and actor.get("kind") == self.kind
-            and (actor.get("id") == self.id)
-        )
+        return self.may("run") and self.is_actor(actor)
+
+    def is_actor(self, actor: Mapping[str, JSON]) -> bool:
+        """Return whether it is *actor*."""
+        return actor.get("kind") == self.kind and actor.get("id") == self.id
 
 
 #: The prefix lets secret scanners recognise a token.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from ...errors import ConfigError
@@ -18,6 +18,7 @@ _STRICTER: tuple[Effect, ...] = ("read", "idempotent", "keyed", "unsafe")
 _UNSAID = ToolOptions()
 _ONCE = Retry()
 _NO_OPTIONS: Mapping[tuple[str, str], ToolOptions] = {}
+_SCHEMA = "input_schema"
 _NONE_ACCEPTED: Mapping[tuple[str, str], str] = {}
 
 
@@ -165,12 +166,14 @@ class Catalogue:
         return payload
 
 
-def catalogue_for(
+def catalogue_for(  # noqa: PLR0913 -- each may be left out
     grant: Grant,
     names: Mapping[str, tuple[str, str]],
     offers: Iterable[Offer],
     options: Mapping[tuple[str, str], ToolOptions] = _NO_OPTIONS,
     accepted: Mapping[tuple[str, str], str] = _NONE_ACCEPTED,
+    *,
+    others: Sequence[Grant] = (),
 ) -> Catalogue:
     """
     Return the catalogue of a run.
@@ -186,6 +189,9 @@ def catalogue_for(
         options: Configured options of tools whose server is down.
 
         accepted: Definitions of tools that are not offered. See `Offered`.
+
+        others: The other grants that bind the run. A tool that one of them can never
+            allow is not visible.
 
     Raises:
         ConfigError: Two tools would have the same name.
@@ -211,7 +217,8 @@ def catalogue_for(
                     fix="give one of them another name with expose_as or names",
                 )
             routes[name] = route
-            if offer and may_ever(grant, route) and name in shown:
+            ever = all(may_ever(one, route) for one in (grant, *others))
+            if offer and ever and name in shown:
                 visible[name] = offer
     return Catalogue(routes=routes, visible=visible)
 
@@ -398,6 +405,36 @@ def listing(
             }
         )
     return tools
+
+
+def definitions(
+    payload: Mapping[str, JSON], known: Mapping[str, Mapping[str, JSON]]
+) -> list[dict[str, JSON]]:
+    """
+    Return the visible tools as a client of MCP is shown them, by name.
+
+    Args:
+        payload: ``RunStarted.catalogue``.
+
+        known: Digest to definition.
+    """
+    tools: list[dict[str, JSON]] = []
+    for name, entry in sorted(payload.items()):
+        if not isinstance(entry, dict) or not entry.get("visible"):
+            continue
+        tool = {**known[str(entry["definition_sha256"])], "name": name}
+        for key, own in (("description", "description"), ("inputSchema", _SCHEMA)):
+            if own in entry:
+                tool[key] = entry[own]
+        if _is_partial(entry):
+            tool.pop("outputSchema", None)
+        tools.append(tool)
+    return tools
+
+
+def _is_partial(entry: Mapping[str, JSON]) -> bool:
+    """Return whether answers may lack what their schema promises."""
+    return entry.get("reply", "full") != "full" or entry.get("over_limit") == "cut"
 
 
 def tool_document(

@@ -36,7 +36,7 @@ class Recorded:
         position: Storage order over all streams. Not reliable on PostgreSQL. 0 if it
             is withheld.
 
-        stream: ``run/<uuid7>`` or ``host/<uuid7>``.
+        stream: ``run/<uuid7>``, ``host/<uuid7>`` or ``freezes``.
 
         seq: 1.. within the stream, without gaps.
 
@@ -72,7 +72,7 @@ class RunStarted(Event):
     A run started. It records everything that the run was given.
 
     Attributes:
-        abi: ``core/1``, ``component/1`` or ``wasi/1``.
+        abi: ``core/1``, ``component/1``, ``wasi/1``; ``client/1`` of a session.
 
         entry: The exported function that was called.
 
@@ -105,6 +105,19 @@ class RunStarted(Event):
 
         program: What the module, a runtime, executes: ``{language, name, sha256}``,
             with ``packages``; ``None``: the module is a program itself.
+
+        bounds: The grants that bind the run beside *grants*: ``{name, grants, owner}``
+            of each. See `Bound`.
+
+        vouched: ``{input}``: JSON paths of the parts of the input that are a source of
+            values, since no agent made them; ``None``: all of it.
+
+        called_by: The number of the call of *parent* that this run answers.
+
+        callers: The runs that wait for it: the first is the one that a person or a
+            client started, the last is *parent*.
+
+        carried: Of a session, what the one before it counted; see `Tally.carried`.
     """
 
     agent: str
@@ -128,6 +141,11 @@ class RunStarted(Event):
     unlisted: tuple[JSON, ...] = ()
     program: Payload | None = None
     command: Payload | None = None
+    bounds: tuple[JSON, ...] = ()
+    vouched: Payload | None = None
+    called_by: int | None = None
+    callers: tuple[JSON, ...] = ()
+    carried: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,8 +166,13 @@ class ToolInvoked(Event):
 
         fuel: The fuel that the agent had used when it called.
 
-        spends: What it takes of the budgets of its rule; in a resumed run, of today's
-            rule as well: account and budget to an amount; sums in millionths.
+        spends: What it takes of the budgets of the rules that allow it: account and
+            budget to an amount; sums in millionths. Of another agent's budgets, the
+            account begins with ``@AGENT/``.
+
+        sources: Where the values came from that rules looked for: the JSON path of
+            each parameter to a list of ``{call, path, source}``; ``url`` names the one
+            of a text. Empty: from no source.
     """
 
     call: int
@@ -163,6 +186,7 @@ class ToolInvoked(Event):
     idempotency_key: str
     fuel: int
     spends: Payload | None = None
+    sources: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +218,11 @@ class ToolCompleted(Event):
 
         withheld: ``{"sha256", "bytes"}`` of the data, if the agent got the message
             only. See `withheld`.
+
+        settles: What the call has spent in truth, by those keys of ``spends`` that its
+            answer settles. The other amounts stand.
+
+        reached: ``SERVER/TOOL`` of what the run of an agent called to answer.
     """
 
     call: int
@@ -207,6 +236,8 @@ class ToolCompleted(Event):
     cut: bool = False
     cached: bool = False
     withheld: Payload | None = None
+    settles: Payload | None = None
+    reached: tuple[JSON, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +297,12 @@ class ApprovalRequested(Event):
 
         until: When the request expires, which is a denial: microseconds since 1970;
             ``None``: never.
+
+        count: How many people have to approve.
+
+        not_by: The actor who may not approve: who started the run; ``None``: anyone
+            may.
+        sources: As of a `ToolInvoked`.
     """
 
     call: int
@@ -278,6 +315,9 @@ class ApprovalRequested(Event):
     fuel: int
     by: tuple[JSON, ...]
     until: int | None
+    count: int = 1
+    not_by: Payload | None = None
+    sources: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +326,7 @@ class ApprovalDecided(Event):
     A person decided about a call, or the request expired.
 
     Attributes:
-        verdict: ``approve`` or ``deny``.
+        verdict: ``approve`` or ``deny``. The first denial ends the request.
 
         role: The role that the actor claims.
     """
@@ -316,13 +356,21 @@ class RunSuspended(Event):
     Attributes:
         reason: ``approval`` or ``in_doubt``: it waits for a person; ``host_stopped``:
             the next host may take it over at once; ``restored``: the log is a copy, and
-            a person has to resume the run.
+            a person has to resume the run; ``frozen``: it goes on once it is thawed;
+            ``child``: the run that answers *call* is suspended.
 
-        call: The call that a person has to decide about, or ``None``.
+        call: The call that a person has to decide about, or that is frozen; or
+            ``None``.
+
+        frozen: ``{kind, name}`` of what is frozen, or ``None``.
+
+        unsent: Calls that are open and were certainly not sent.
     """
 
     reason: str
     call: int | None = None
+    frozen: Payload | None = None
+    unsent: tuple[JSON, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -594,6 +642,37 @@ class TokenRevoked(Event):
     actor: Payload
 
 
+# -- what is frozen ------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen(Event):
+    """
+    An operator stopped the calls of an agent, a token or a server.
+
+    Attributes:
+        kind: ``agent``, ``token`` or ``server``.
+
+        name: Of a token, its id; of a subject of an authorization server,
+            ``oauth/SUBJECT``.
+    """
+
+    kind: str
+    name: str
+    actor: Payload
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thawed(Event):
+    """What was frozen may make calls again. See `Frozen`."""
+
+    kind: str
+    name: str
+    actor: Payload
+    reason: str
+
+
 EVENT_TYPES: Mapping[str, type[Event]] = {c.__name__: c for c in Event.__subclasses__()}
 
 
@@ -607,13 +686,27 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 _KNOWN = {name: frozenset(keys) for name, keys in _KEYS.items()}
 _TUPLES = frozenset(
     {"blobs", "by", "guards", "added", "removed", "changed"}
-    | {"scopes", "agents", "roles", "unlisted"}
+    | {
+        "scopes",
+        "agents",
+        "roles",
+        "unlisted",
+        "bounds",
+        "unsent",
+        "callers",
+        "reached",
+    }
 )
 #: Keys that are omitted from a payload if they are empty.
 _RARE = {
-    "ToolInvoked": ("spends",),
-    "ToolCompleted": ("cached", "withheld"),
-    "RunStarted": ("unlisted", "program", "command"),
+    "ToolInvoked": ("spends", "sources"),
+    "ToolCompleted": ("cached", "withheld", "settles", "reached"),
+    "ApprovalRequested": ("not_by", "sources"),
+    "RunSuspended": ("frozen", "unsent"),
+    "RunStarted": (
+        *("unlisted", "program", "command"),
+        *("bounds", "vouched", "called_by", "callers", "carried"),
+    ),
 }
 _LISTS = {name: tuple(_TUPLES.intersection(keys)) for name, keys in _KEYS.items()}
 
@@ -706,6 +799,8 @@ def settled(call: int, outcome: Outcome) -> ToolCompleted | ToolFailed | ToolDen
                 cut=outcome.cut,
                 cached=outcome.cached,
                 withheld=outcome.withheld,
+                settles={**outcome.settles} if outcome.settles else None,
+                reached=outcome.reached,
             )
         case Failed():
             return ToolFailed(
@@ -741,6 +836,8 @@ def outcome_of(event: Event) -> tuple[int, Outcome] | None:
                 cut=event.cut,
                 cached=event.cached,
                 withheld=event.withheld,
+                settles=cast("dict[str, int] | None", event.settles),
+                reached=event.reached,
             )
         case ToolFailed():
             return event.call, Failed(

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from ...errors import UsageError
 from ..calls import JSON, Completed, Denied, Outcome
+from ..names import AGENTS, called_run, run_of
 from .events import (
     ApprovalRequested,
     Event,
@@ -37,6 +38,9 @@ GOING_ON = frozenset({"running", "suspended"})
 
 #: Why a run of a restored log is suspended, until a person resumes it.
 RESTORED = "restored"
+
+#: Why a run is suspended whose call is answered by a run that is suspended.
+CHILD = "child"
 
 #: The outcomes of calls; the last is of calls that have not ended.
 OUTCOMES = ("ok", "tool_error", "denied", "failed", "in_doubt")
@@ -101,7 +105,13 @@ class RunSummary:
 
         program: What its module, a runtime, executes; see `RunStarted`.
 
+        bounds: The grants that bind it beside that of its agent; see `RunStarted`.
+
         erased: The payloads were erased, so only state and times are known.
+
+        parent: The run that called it, or ``None``.
+
+        called_by: The number of that call.
     """
 
     run_id: str
@@ -119,7 +129,10 @@ class RunSummary:
     forked_from: dict[str, JSON] | None = None
     waits_for: str | None = None
     program: dict[str, JSON] | None = None
+    bounds: list[JSON] = field(default_factory=list[JSON])
     erased: bool = False
+    parent: str | None = None
+    called_by: int | None = None
 
     def to_document(self) -> dict[str, JSON]:
         """Return the ``caxton.run/v1`` document."""
@@ -146,6 +159,8 @@ def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
                 run.program = event.program
                 run.trace_id = recorded.trace_id
                 run.forked_from = event.forked_from
+                run.bounds = [*event.bounds]
+                run.parent, run.called_by = event.parent, event.called_by
             case ApprovalRequested():
                 waits.add(event.call)
             case ToolInvoked():
@@ -197,6 +212,7 @@ def call_list(history: Iterable[Recorded]) -> list[JSON]:
                 "message": None,
                 "duration_us": None,
                 "cached": False,
+                "run": callee_of(recorded.stream, event),
             }
         elif event and (end := outcome_of(event)) and (call := calls.get(end[0])):
             call["outcome"], call["message"] = outcome_word(end[1]), end[1].message
@@ -204,6 +220,13 @@ def call_list(history: Iterable[Recorded]) -> list[JSON]:
                 call["duration_us"] = end[1].duration_us
                 call["cached"] = end[1].cached
     return [*calls.values()]
+
+
+def callee_of(stream: str, invoked: ToolInvoked) -> str | None:
+    """Return the run that answers a call of an agent, or ``None`` of another call."""
+    if invoked.server != AGENTS or invoked.rule is None:
+        return None
+    return called_run(run_of(stream), invoked.idempotency_key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
 """
-JSONPath (RFC 9535), a subset, for masking: ``$.items[*].secret``.
+JSONPath (RFC 9535), a subset, to mask, select or find parts: ``$.items[*].secret``.
 
 The subset has names, indices, ``*`` and ``..``, one in each pair of brackets. It has no
-slices and no filters: a path selects by the shape of a value, not by its content. All
-paths are followed in one pass that visits each part of the value once.
+slices and no filters: a path selects by the shape of a value, not by its content. For
+masking, all paths are followed in one pass that visits each part of the value once.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ _SINGLE = re.compile(r"\\.|\"")
 
 #: The name of a member, the index of an item, or ``None`` for every one.
 _Selector: TypeAlias = str | int | None
+
+#: A concrete place in a value: names of members, and indices of items.
+Keys: TypeAlias = tuple[str | int, ...]
+_MAX_SHOWN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,79 @@ class JsonPath:
         return cls(text, tuple(steps))
 
 
+def written(keys: Keys) -> str:
+    """
+    Return a concrete place as a JSON path.
+
+    >>> written(("labels", 2, "a b"))
+    '$.labels[2]["a b"]'
+    """
+    return "$" + "".join(map(_written, keys))
+
+
+def _written(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    if len(step) > _MAX_SHOWN:
+        # Not a part of it: redaction would not find a part of a secret.
+        return f"[a name of {len(step)} characters]"
+    return f".{step}" if step.isidentifier() else f"[{json.dumps(step)}]"
+
+
+def selected(value: JSON, path: JsonPath) -> Iterator[tuple[Keys, JSON]]:
+    """
+    Yield the places of *path* in *value*, with what stands there.
+
+    A path with ``..`` twice may yield a place twice.
+
+    >>> list(selected({"a": [{"b": 1}, {"b": 2}]}, JsonPath.parse("$.a[*].b")))
+    [(('a', 0, 'b'), 1), (('a', 1, 'b'), 2)]
+    """
+    places: Iterator[tuple[Keys, JSON]] = iter([((), value)])
+    for step in path.steps:
+        places = _followed(places, step)
+    return places
+
+
+def parts(value: JSON, keys: Keys = ()) -> Iterator[tuple[Keys, JSON]]:
+    """Yield *value* and every part of it, each with its place below *keys*."""
+    stack: list[tuple[Keys, JSON]] = [(keys, value)]
+    while stack:
+        at, item = stack.pop()
+        yield at, item
+        stack += [((*at, key), part) for key, part in reversed(_members(item))]
+
+
+def _followed(
+    places: Iterator[tuple[Keys, JSON]], step: _Step
+) -> Iterator[tuple[Keys, JSON]]:
+    for above, item in places:
+        for keys, part in parts(item, above) if step.deep else ((above, item),):
+            yield from _picked(keys, part, step.selector)
+
+
+def _picked(keys: Keys, item: JSON, selector: _Selector) -> Iterator[tuple[Keys, JSON]]:
+    if selector is None:
+        for key, part in _members(item):
+            yield (*keys, key), part
+    elif isinstance(selector, str):
+        if isinstance(item, dict) and selector in item:
+            yield (*keys, selector), item[selector]
+    elif isinstance(item, list) and -len(item) <= selector < len(item):
+        yield (*keys, selector % len(item)), item[selector]
+
+
+def _members(item: JSON) -> list[tuple[str | int, JSON]]:
+    if isinstance(item, dict):
+        return [*item.items()]
+    return [*enumerate(item)] if isinstance(item, list) else []
+
+
+def is_everything(path: JsonPath) -> bool:
+    """Return whether a path selects values wherever they stand: ``$..*``."""
+    return any(step.deep and step.selector is None for step in path.steps)
+
+
 def masked(value: JSON, paths: Iterable[JsonPath]) -> tuple[JSON, int]:
     """
     Return *value* with the places of *paths* masked, and the number of masks.
@@ -90,7 +167,19 @@ def masked(value: JSON, paths: Iterable[JsonPath]) -> tuple[JSON, int]:
         first.append(len(program))
         program += [*path.steps, None]
     masking = _Masking(program)
-    return masking.walk(value, frozenset(first)), masking.count
+    return masking.walk(value, frozenset(first)), len(masking.found)
+
+
+def found(value: JSON, path: JsonPath) -> list[JSON]:
+    """
+    Return the values at the places of a path.
+
+    >>> found([{"n": 1}, {"n": 2}], JsonPath.parse("$[*].n"))
+    [1, 2]
+    """
+    masking = _Masking([*path.steps, None])
+    masking.walk(value, frozenset({0}))
+    return masking.found
 
 
 #: Indices of the next steps in the program.
@@ -105,11 +194,11 @@ class _Masking:
         program: The steps of all paths; ``None`` ends each path.
 
     Attributes:
-        count: The number of places that were masked.
+        found: What was masked.
     """
 
     def __init__(self, program: list[_Step | None]) -> None:
-        self.count = 0
+        self.found: list[JSON] = []
         self._program = program
         self._ends = {at for at, step in enumerate(program) if step is None}
         self._names = {step.selector for step in program if step} - {None}
@@ -121,22 +210,22 @@ class _Masking:
         if not here:
             return value
         if not self._ends.isdisjoint(here):
-            self.count += 1
+            self.found.append(value)
             return MASK
-        before = self.count
+        before = len(self.found)
         if isinstance(value, dict):
             members = {
                 key: self.walk(item, self._behind(here, key))
                 for key, item in value.items()
             }
-            return members if self.count > before else value
+            return members if len(self.found) > before else value
         if isinstance(value, list):
             size = len(value)
             items = [
                 self.walk(item, self._behind(here, n, n - size))
                 for n, item in enumerate(value)
             ]
-            return items if self.count > before else value
+            return items if len(self.found) > before else value
         return value
 
     def _behind(self, here: _Here, *names: str | int) -> _Here:

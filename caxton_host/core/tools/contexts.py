@@ -12,7 +12,8 @@ from ..text.templates import Filled, fill
 BUILT_IN = ("run_id", "agent", "trigger")
 
 #: Keys of the context that the host sets.
-RESERVED = ("prompt", "resources")
+PROMPT = "prompt"
+RESERVED = (PROMPT, "resources")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

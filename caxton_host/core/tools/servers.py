@@ -58,6 +58,10 @@ class ToolOptions:
             never.
 
         slow_response_message: The text of that report; ``{tool}`` is the tool's name.
+
+        source: Rules may name its answers as sources of values.
+
+        shared_writes: It is a source although agents may write what it reads.
     """
 
     expose_as: str | None = None
@@ -75,6 +79,8 @@ class ToolOptions:
     over_limit: OverLimit | None = None
     slow_response_threshold: float | None = None
     slow_response_message: str | None = None
+    source: bool = False
+    shared_writes: bool = False
 
     def retrying(self, effect: Effect) -> Retry:
         """Return how often a call of a tool with that effect is sent."""

@@ -12,9 +12,8 @@ import fcntl
 import json
 import os
 import stat
-import tempfile
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,6 +22,7 @@ from ...core.calls import JSON
 from ...core.tools.servers import ServerConfig
 from ...errors import ToolError
 from ...lib.codec import canonical, sha256
+from ...lib.files import replace_file
 
 _LONGEST = 256 * 1024
 _POLL = 0.05
@@ -115,22 +115,11 @@ class TokenFile:
             ToolError: It cannot be written.
         """
         try:
-            self._write(login)
+            self._folder()
+            data = json.dumps(asdict(login)).encode()
+            replace_file(self._path, data, mode=0o600)
         except OSError:
             raise _unusable("cannot be stored") from None
-
-    def _write(self, login: Login) -> None:
-        handle, draft = tempfile.mkstemp(dir=self._folder(), prefix=".draft-")
-        try:
-            with os.fdopen(handle, "w") as file:  # mkstemp's mode is 0600
-                json.dump(asdict(login), file)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(draft).replace(self._path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                Path(draft).unlink()
-            raise
 
     async def remove(self) -> bool:
         """Remove the login, and return whether there was one."""

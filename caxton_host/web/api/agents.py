@@ -42,7 +42,7 @@ def _agents(asked: Asked) -> dict[str, Agent]:
     config = asked.service.config()
     return {
         name: agent
-        for name, agent in sorted(config.agents.items())
+        for name, agent in sorted(config.executed.items())
         if asked.who.reaches(name)
     }
 

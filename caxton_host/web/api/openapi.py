@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from ...core.calls import JSON
 from ...core.grants.principals import SCOPES
 from ..edge.messages import KINDS
-from . import agents, approvals, events, log, runs, servers
+from . import agents, approvals, events, freezes, log, runs, servers
 from .operations import IN_PATH, PREFIX, Answer, Operation, Parameter
 
 OPERATIONS: tuple[Operation, ...] = tuple(
     operation
-    for part in (runs, events, approvals, servers, agents, log)
+    for part in (runs, events, approvals, freezes, servers, agents, log)
     for operation in part.OPERATIONS
 )
 
@@ -76,7 +76,10 @@ _RUN = _document(
     forked_from=_MAYBE_MAP,
     waits_for=_MAYBE_TEXT,
     program=_MAYBE_MAP,
+    bounds=_MAPS,
     erased=_FLAG,
+    parent=_MAYBE_TEXT,
+    called_by=_MAYBE_NUMBER,
 )
 
 _SERVER = _document(
@@ -163,12 +166,26 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
         params=_MAP,
         params_sha256=_TEXT,
         rule=_TEXT,
+        sources=_MAYBE_MAP,
         by=_TEXTS,
+        count=_NUMBER,
+        not_by=_MAYBE_MAP,
+        given=_MAPS,
         asked_at=_TIME,
         until=_MAYBE_NUMBER,
         expired=_FLAG,
     ),
     "Approvals": _document("approvals", approvals=_list("Approval"), more=_FLAG),
+    "Freeze": _document(
+        "freeze",
+        kind=_TEXT,
+        name=_TEXT,
+        frozen=_FLAG,
+        actor=_MAP,
+        reason=_TEXT,
+        at=_TIME,
+    ),
+    "Freezes": _document("freezes", freezes=_list("Freeze")),
     "Server": _SERVER,
     "Servers": _document("servers", servers=_list("Server")),
     "ServerTest": _document(

@@ -47,6 +47,16 @@ _BEHIND = "f" * 64
 _CURSOR = re.compile(r"([0-9]{1,18})-([0-9a-f-]{1,64})", re.ASCII)
 
 _TEXT: dict[str, JSON] = {"type": "string", "maxLength": 200}
+_RULES: dict[str, JSON] = {"type": "array", "items": {"type": "object"}}
+_NARROW: dict[str, JSON] = {
+    "type": "object",
+    "description": "Rules that the run is given beside those of its agent: each call "
+    "needs the permission of both. They have the keys of `[[agents.NAME.allow]]` and "
+    "`[[agents.NAME.deny]]`.",
+    "required": ["allow"],
+    "additionalProperties": False,
+    "properties": {"allow": _RULES, "deny": _RULES},
+}
 _KEY: dict[str, JSON] = {"type": "string", "pattern": "^[!-~]{1,200}$"}
 
 WAIT = Parameter(
@@ -109,6 +119,7 @@ async def start(asked: Asked) -> Response:
         variables=variables,
         key=asked.text("idempotency-key"),
         trace=trace_of(asked.request.headers),
+        narrow=asked.body.get("narrow"),
     )
     return await going_on(asked, await asked.service.submit(asked.who, wanted))
 
@@ -152,6 +163,7 @@ async def _visible(asked: Asked, limit: int) -> tuple[list[RunRow], str | None]:
             asked.text("state"),
             prefix=asked.text("prefix") or "",
             before=before,
+            top=asked.text("top") is not None,
         )
         for row in rows:
             before = row.started_at, row.run_id
@@ -226,6 +238,11 @@ _LIST = (
         name="prefix",
         about="Only runs whose ids begin with this.",
         schema={"type": "string", "pattern": "^[0-9a-f-]{1,64}$"},
+    ),
+    Parameter(
+        name="top",
+        about="Only runs that no agent called.",
+        schema={"type": "string", "enum": ["true"]},
     ),
     Parameter(
         name="limit",
@@ -331,8 +348,10 @@ async def explain(asked: Asked) -> Response:
     """Return why a call was allowed or denied."""
     service = asked.service
     recording = await service.recording(asked.who, asked.path["run"])
-    checks = await checks_of(recording, service.store, service.config())
-    return answer(explanation(recording, checks, asked.number("seq")))
+    config = service.config()
+    checks = await checks_of(recording, service.store, config)
+    agent = config.agents.get(recording.started.agent)
+    return answer(explanation(recording, checks, asked.number("seq"), agent))
 
 
 _PROBLEMS = ("not-found", "conflict", "waiting", "erased", "refused", "sandbox")
@@ -364,6 +383,7 @@ OPERATIONS: tuple[Operation, ...] = (
                 "agent": {"type": "string", "minLength": 1, "maxLength": 200},
                 "input": {"description": "The input of the agent."},
                 "variables": {"type": "object"},
+                "narrow": _NARROW,
             },
         },
         answers=STARTED,

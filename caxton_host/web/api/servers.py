@@ -22,7 +22,7 @@ from ...core.log.server_history import (
     OF_RUNS,
     server_records,
 )
-from ...core.names import RUN, nearest
+from ...core.names import AGENTS, RUN, nearest
 from ...core.tools.contexts import ServerResource
 from ...core.tools.servers import (
     SERVERS_OFF,
@@ -156,7 +156,11 @@ async def _ask(
 async def tools(asked: Asked) -> Response:
     """Return all tools of all servers, which are started if necessary."""
     config = asked.service.config()
-    known = (*config.servers, *((WEBHOOK,) if config.webhooks else ()))
+    known = (
+        *config.servers,
+        *((WEBHOOK,) if config.webhooks else ()),
+        *((AGENTS,) if config.executed else ()),
+    )
     wanted = asked.text("server")
     if wanted is not None and wanted not in known:
         raise NotFoundError(f"no server {wanted!r}", fix="ask for the list of servers")

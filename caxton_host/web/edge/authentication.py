@@ -16,9 +16,11 @@ from starlette.types import Message, Send
 
 from ...config import OAuth, Serve
 from ...core.calls import JSON
+from ...core.grants.freezes import Freezes
 from ...core.grants.principals import (
     PREFIX,
     SCOPES,
+    SESSION,
     SIGNATURES,
     Principal,
     Token,
@@ -26,15 +28,17 @@ from ...core.grants.principals import (
 )
 from ...core.names import is_server_name
 from ...core.text.urls import in_the_clear, is_loopback, origin
-from ...errors import BadBytes, StoreError, ToolError, UsageError
+from ...errors import BadBytes, ForbiddenError, StoreError, ToolError, UsageError
 from ...lib.codec import load_json
 from ...lib.http import Client
 from ...lib.machine import local_actor
-from ...ports.serving import Tokens
+from ...ports.serving import TokenRow, Tokens
 from ...ports.watch import Clock
 
 #: Scopes of an authorization server that are ours begin so, or are just their names.
 SCOPE_PREFIX = "caxton:"
+#: Scopes that name a session begin so.
+_OF_SESSION = f"{SESSION}:"
 _REALM = "caxton"
 _WELL_KNOWN = "/.well-known/oauth-protected-resource"
 #: Bytes of a token. Nothing of a longer one is looked at.
@@ -377,12 +381,14 @@ def _principal(claims: Mapping[str, Any]) -> Principal | None:
         for one in _words(claims.get("scope", claims.get("scp", [])))
     }
     roles = filter(is_server_name, _words(claims.get("roles", [])))
+    sessions = [one.partition(":")[2] for one in said if one.startswith(_OF_SESSION)]
     return Principal(
         kind="oauth",
         id=subject,
         scopes=frozenset(scope for scope in SCOPES if scope in said),
         agents=agents,
         roles=tuple(roles)[:_MOST],
+        sessions=tuple(sorted(sessions))[:_MOST],
     )
 
 
@@ -433,13 +439,26 @@ class TokenIdentity:
             raise self.challenge.refusal("the token is revoked")
         if row.expires_at is not None and row.expires_at <= self.clock.now():
             raise self.challenge.refusal("the token has expired")
+        return _bearer(row)
+
+
+def _bearer(row: TokenRow) -> Principal:
+    """Return the principal of a token of this host."""
+    if SESSION in row.scopes:
         return Principal(
             kind="token",
             id=row.id,
-            scopes=frozenset(row.scopes),
-            agents=row.agents,
-            roles=row.roles,
+            scopes=frozenset(),
+            agents=(),
+            sessions=row.agents,
         )
+    return Principal(
+        kind="token",
+        id=row.id,
+        scopes=frozenset(scope for scope in SCOPES if scope in row.scopes),
+        agents=row.agents,
+        roles=row.roles,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,6 +495,35 @@ class LocalIdentity:
             authenticated=False,
             scopes=frozenset({"admin"}),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ThawedIdentity:
+    """
+    Refuses callers whose token is frozen.
+
+    Attributes:
+        other: Authenticates callers.
+
+        freezes: Returns what is frozen.
+    """
+
+    other: Identity
+    freezes: Callable[[], Freezes]
+
+    async def principal(self, authorization: str | None) -> Principal:
+        """
+        Return the principal of a request; see `Identity`.
+
+        Raises:
+            ForbiddenError: Its token is frozen.
+        """
+        who = await self.other.principal(authorization)
+        if self.freezes().on("", who.actor):
+            raise ForbiddenError(
+                "the token is frozen", fix="ask the operator of the host to thaw it"
+            )
+        return who
 
 
 def identity_of(
@@ -549,7 +597,7 @@ class ReauthenticatedSend:
         if begins or message.get("more_body") or message.get("body"):
             try:
                 await self._look()
-            except (Unauthenticated, StoreError) as exc:
+            except (Unauthenticated, ForbiddenError, StoreError) as exc:
                 self._is_over = True
                 if begins:
                     self.refused = exc

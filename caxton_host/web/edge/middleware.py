@@ -20,7 +20,7 @@ from ...config import Serve
 from ...core.calls import JSON
 from ...core.grants.principals import Principal
 from ...core.text.urls import is_loopback
-from ...errors import BadBytes, OverloadedError
+from ...errors import BadBytes, ForbiddenError, OverloadedError
 from ...lib.logs import about
 from ...runs.admission import RunQueue
 from .authentication import Identity, ReauthenticatedSend
@@ -313,6 +313,11 @@ class Edge:
         send = ReauthenticatedSend(
             answering, lambda: self.identity.principal(said), self.line.now
         )
+        if who.is_client and not _is_session(scope["path"]):
+            raise ForbiddenError(
+                "these credentials are for a session only",
+                fix=f"send them to {MCP}/{who.sessions[0]}",
+            )
         key = who.key
         scope["caxton.principal"] = who
         with self.limit.one(key), about(principal=key):
@@ -334,7 +339,7 @@ class Edge:
         send: Send,
     ) -> None:
         again = replayed(body, receive)
-        if scope["path"].rstrip("/") == MCP:
+        if scope["path"] == MCP or _is_session(scope["path"]):
             if scope["method"] == "POST":
                 check_media(headers.get("content-type", []))
             await self._mcp(scope, body, again, send)
@@ -395,6 +400,11 @@ class Edge:
         finally:
             if not ticket.kept:
                 ticket.leave()
+
+
+def _is_session(path: str) -> bool:
+    """Return whether a path can be that of a session."""
+    return path.startswith(f"{MCP}/")
 
 
 def _authorization(headers: Mapping[str, Sequence[str]]) -> str | None:

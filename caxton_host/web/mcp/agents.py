@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -19,16 +19,10 @@ from mcp.shared.exceptions import MCPError
 
 from ...core.calls import JSON
 from ...core.grants.principals import Principal
-from ...core.log.events import (
-    Event,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    event_document,
-)
+from ...core.log.events import Event, event_document
 from ...core.names import stream_of
 from ...errors import NotFoundError, UsageError
-from ...lib.json_schema import input_check
+from ...runs.agent_tools import AgentTool
 from ...runs.modules import AgentDescription
 from ...runs.recording import summary_of
 from ...service.run_service import Service
@@ -69,102 +63,35 @@ def _cursor(name: str) -> str:
 
 
 #: In ``_meta`` of a result: the run, and its state. In ``_meta`` of a call:
-#: the run to continue; a key by which a second call is the same run.
+#: the run to continue; a key by which a second call is the same run; and rules that
+#: the run is given beside those of its agent.
 RUN_ID = "io.caxton/run-id"
 STATE = "io.caxton/state"
 IDEMPOTENCY_KEY = "io.caxton/idempotency-key"
-
-_INPUT, _RESULT = "input", "result"
-_ANYTHING: Mapping[str, JSON] = {"type": "object"}
-
-#: How runs fail whose message is for who asked; those of others are the operator's.
-_TOLD = frozenset({"agent_error", "limit"})
+NARROW = "io.caxton/narrow"
 
 
-@dataclass(frozen=True, slots=True)
-class AgentTool:
-    """An agent as an MCP tool."""
-
-    card: AgentDescription
-
-    @property
-    def name(self) -> str:
-        """Its name as a tool."""
-        return self.card.tool or self.card.name
-
-    def listed(self) -> types.Tool:
-        """Return its entry in a list of tools."""
-        return types.Tool(
-            name=self.name,
-            title=None if self.card.name == self.name else self.card.name,
-            description=self.card.description or None,
-            input_schema=self.input_schema,
-            output_schema=self.output_schema,
-        )
-
-    @property
-    def input_schema(self) -> dict[str, JSON]:
-        """JSON Schema of its arguments: of an object, always."""
-        return _of_object(self.card.input_schema or _ANYTHING, _INPUT)
-
-    @property
-    def output_schema(self) -> dict[str, JSON] | None:
-        """JSON Schema of its structured result, or ``None``."""
-        schema = self.card.output_schema
-        return None if schema is None else _of_object(schema, _RESULT)
-
-    def input(self, arguments: Mapping[str, JSON]) -> JSON:
-        """Return the agent's input for *arguments*."""
-        if _takes_object(self.card.input_schema or _ANYTHING):
-            return {**arguments}
-        return arguments.get(_INPUT)
-
-    def mismatch(self, arguments: Mapping[str, JSON]) -> str:
-        """Return where *arguments* do not match the schema, or ``""``."""
-        return str(input_check(self.input_schema)({**arguments}) or "")
-
-    def structured(self, output: JSON) -> dict[str, JSON] | None:
-        """Return the structured result of an output, if it has one."""
-        schema = self.card.output_schema
-        if schema is not None and not _takes_object(schema):
-            return {_RESULT: output}
-        return output if isinstance(output, dict) else None
-
-    def broken(self, output: JSON) -> str:
-        """Return where an output does not match the output schema, or ``""``."""
-        schema = self.output_schema
-        if schema is None:
-            return ""
-        return str(input_check(schema)(self.structured(output)) or "")
+def listed(tool: AgentTool) -> types.Tool:
+    """Return the entry of an agent in a list of tools."""
+    return types.Tool(
+        name=tool.name,
+        title=None if tool.card.name == tool.name else tool.card.name,
+        description=tool.card.description or None,
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
+    )
 
 
 def ended(tool: AgentTool, run_id: str, end: Event | None) -> types.CallToolResult:
     """Return the result of a call for the end of its run."""
-    match end:
-        case RunCompleted(output=output):
-            if wrong := tool.broken(output):
-                said = (
-                    f"{_text(output)}\n\n"
-                    f"This does not match the output schema of the tool: {wrong}"
-                )
-                return told(run_id, "completed", said, error=True)
-            return types.CallToolResult(
-                content=[types.TextContent(text=_text(output))],
-                structured_content=tool.structured(output),
-                _meta=_meta(run_id, "completed"),
-            )
-        case RunFailed(kind=kind, message=message):
-            why = f"{kind}: {message}" if kind in _TOLD else kind
-            said = f"The run failed ({why}). Its id is {run_id}."
-            if kind in _TOLD and "\n" in message:  # A traceback.
-                said = f"{message}\n\nThe run failed ({kind}). Its id is {run_id}."
-            return told(run_id, "failed", said, error=True)
-        case RunCancelled():
-            said = f"The run was cancelled. Its id is {run_id}."
-            return told(run_id, "cancelled", said, error=True)
-        case _:
-            said = f"The result of run {run_id} is no longer kept."
-            return told(run_id, "erased", said, error=True)
+    said = tool.ended(run_id, end)
+    if said.is_error:
+        return told(run_id, said.state, said.text, error=True)
+    return types.CallToolResult(
+        content=[types.TextContent(text=said.text)],
+        structured_content=said.structured,
+        _meta=_meta(run_id, said.state),
+    )
 
 
 def told(
@@ -185,49 +112,6 @@ def refused(said: str) -> types.CallToolResult:
 
 def _meta(run_id: str, state: str) -> dict[str, JSON]:
     return {RUN_ID: run_id, STATE: state}
-
-
-def _text(output: JSON) -> str:
-    return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
-
-
-# -- schemas -------------------------------------------------------------------
-
-
-def _takes_object(schema: Mapping[str, JSON]) -> bool:
-    kind = schema.get("type")
-    if kind is None:
-        return "properties" in schema
-    return "object" in (kind if isinstance(kind, list) else [kind])
-
-
-def _of_object(schema: Mapping[str, JSON], key: str) -> dict[str, JSON]:
-    """Return *schema* if it is of an object; else an object with it as *key*."""
-    if _takes_object(schema):
-        return {**schema, "type": "object"}
-    inner = {**schema}
-    draft = inner.pop("$schema", None)
-    whole: dict[str, JSON] = {
-        "type": "object",
-        "properties": {key: _moved(inner, f"#/properties/{key}")},
-        "required": [key],
-        "additionalProperties": False,
-    }
-    return whole if draft is None else {"$schema": draft, **whole}
-
-
-def _moved(value: JSON, to: str) -> JSON:
-    """Return a schema with its references moved to *to*."""
-    if isinstance(value, Mapping):
-        return {
-            name: to + inner[1:]
-            if name == "$ref" and isinstance(inner, str) and inner[:2] in {"#", "#/"}
-            else _moved(inner, to)
-            for name, inner in value.items()
-        }
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_moved(inner, to) for inner in value]
-    return value
 
 
 logger = logging.getLogger("caxton_host")

@@ -13,6 +13,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
 import anyio
 import mcp_types as types
@@ -20,6 +21,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.shared.exceptions import MCPError
 
 from ...core.calls import JSON
+from ...core.grants.freezes import frozen_in
 from ...core.grants.principals import Principal
 from ...core.log.events import Event, RunSuspended, ToolProgress
 from ...core.log.runs import ENDS
@@ -36,10 +38,11 @@ from ...errors import (
     UsageError,
 )
 from ...runs.admission import Ticket
+from ...runs.agent_tools import AgentTool
 from ...runs.executor import trace_of
 from ...runs.recording import Recording
 from ...service.run_service import Service, Submission
-from .agents import IDEMPOTENCY_KEY, RUN_ID, AgentTool, ended, refused, told
+from .agents import IDEMPOTENCY_KEY, NARROW, RUN_ID, ended, refused, told
 
 logger = logging.getLogger("caxton_host")
 
@@ -51,7 +54,7 @@ _EVERY = 0.5
 #: Reports that wait for a slow client; what comes on top is dropped.
 _REPORTS = 100
 _LONGEST_KEY = 256
-_OVERLOADED = -32000
+OVERLOADED = -32000
 _HUNG_UP = "the client hung up"
 
 
@@ -120,7 +123,7 @@ class Calls:
             run_id = await self._begun(call)
         except OverloadedError as exc:
             raise MCPError(
-                _OVERLOADED, str(exc), {"retryAfter": round(exc.retry_after, 3)}
+                OVERLOADED, str(exc), {"retryAfter": round(exc.retry_after, 3)}
             ) from None
         except NotFoundError as exc:
             raise MCPError(types.INVALID_PARAMS, str(exc)) from None
@@ -150,6 +153,7 @@ class Calls:
             trigger="mcp",
             trace=trace_of(call.meta),
             ahead=key is None,
+            narrow=_rules(call.meta),
         )
         return await self.service.submit(call.who, wanted, call.ticket)
 
@@ -193,26 +197,12 @@ class Calls:
     @asynccontextmanager
     async def _told(self, call: Call, run_id: str) -> AsyncGenerator[None]:
         """Report the progress of the run to the client."""
-        if call.tell is None:
-            yield
-            return
-        reports, rest = anyio.create_memory_object_stream[str](_REPORTS)
-        telling = asyncio.create_task(_tell(rest, call.tell))
-
-        def watch(event: ToolProgress) -> None:
-            # A slow or disconnected client does not delay the run.
-            with contextlib.suppress(anyio.WouldBlock, anyio.BrokenResourceError):
-                reports.send_nowait(_said(event))
-
-        unwatch = self.service.watchers.add(run_id, watch)
-        try:
-            yield
-            reports.close()
-            await telling
-        finally:
-            unwatch()
-            reports.close()
-            telling.cancel()
+        async with reporting(call.tell, _said) as watch:
+            unwatch = self.service.watchers.add(run_id, watch)
+            try:
+                yield
+            finally:
+                unwatch()
 
     @asynccontextmanager
     async def _cancelling(self, call: Call, run_id: str) -> AsyncGenerator[None]:
@@ -251,6 +241,38 @@ class Calls:
         return told(run_id, "suspended", _suspension(recording), error=error)
 
 
+@asynccontextmanager
+async def reporting(
+    tell: Tell | None, said: Callable[[ToolProgress], str]
+) -> AsyncGenerator[Callable[[ToolProgress], None]]:
+    """
+    Return a callback for progress reports, which passes them on to a client.
+
+    Args:
+        tell: Tells the client; ``None`` if it did not ask.
+
+        said: Returns the text of a report.
+    """
+    if tell is None:
+        yield lambda _: None
+        return
+    reports, rest = anyio.create_memory_object_stream[str](_REPORTS)
+    telling = asyncio.create_task(_tell(rest, tell))
+
+    def watch(event: ToolProgress) -> None:
+        # A slow or disconnected client does not delay the run.
+        with contextlib.suppress(anyio.WouldBlock, anyio.BrokenResourceError):
+            reports.send_nowait(said(event))
+
+    try:
+        yield watch
+        reports.close()
+        await telling
+    finally:
+        reports.close()
+        telling.cancel()
+
+
 async def _tell(reports: MemoryObjectReceiveStream[str], tell: Tell) -> None:
     number = 0
     with reports:
@@ -275,8 +297,16 @@ def _suspension(recording: Recording) -> str:
     """Return what a suspended run waits for, and how to continue it."""
     run_id, journal = recording.run_id, recording.journal()
     lines = [f"Run {run_id} is suspended. Do not call the tool again for the same."]
+    if frozen_in(recording.latest.event):
+        lines.append("The operator has stopped its calls for a while.")
+    callees = recording.callees
     for doubt in journal.in_doubt:
+        if doubt.resolved:
+            continue
         call = doubt.invoked
+        if callee := callees.get(call.call):
+            lines.append(f"Call {call.call} ({call.name}) waits for run {callee}.")
+            continue
         lines.append(
             f"Call {call.call} ({call.name}) was sent, and its outcome is "
             "unknown: a person must find out and record it."
@@ -292,6 +322,13 @@ def _suspension(recording: Recording) -> str:
         lines.append("It continues when the host does.")
     lines.append(f'To continue, call with {{"{RUN_ID}": "{run_id}"}} in _meta.')
     return "\n".join(lines)
+
+
+def _rules(meta: Mapping[str, object]) -> JSON:
+    value = meta.get(NARROW)
+    if value is not None and not isinstance(value, dict):
+        raise UsageError(f"{NARROW} is an object with the list allow")
+    return cast("JSON", value)
 
 
 def _text(meta: Mapping[str, object], key: str) -> str | None:

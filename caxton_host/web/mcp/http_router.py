@@ -7,25 +7,30 @@ The HTTP transport of the MCP server: chooses how each request is answered.
 
 Closing the connection cancels its call. Clients of protocols before 2026-07-28
 send a notification instead, on a connection of its own: so they are given a session
-id, which only identifies the client.
+id, which only identifies the client, and holds what it said of itself.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, cast
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol, TypeAlias, cast
 
 import anyio
+from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
+from ...core.clients import Client
 from ...core.grants.principals import Principal
 from ...service.run_service import Service
-from .server import ASKING, AgentServer, Context, scope_of
+from ...service.sessions import Sessions
+from .server import ASKING, AgentServer, Context, Key, scope_of
+from .sessions import SessionServer
 
 _Message: TypeAlias = MutableMapping[str, Any]
 _Scope: TypeAlias = MutableMapping[str, Any]
@@ -42,18 +47,35 @@ _HELLO: dict[str, Any] = {
     "clientInfo": {"name": "", "version": ""},
 }
 _CANCELLED = "the client cancelled the call"
-_LONGEST = 500
+_LONGEST, _LONGEST_ID = 500, 2048
+
+
+class Served(Protocol):
+    """Answers the requests of clients."""
+
+    @property
+    def server(self) -> Server[Any]:
+        """Answers them."""
+        ...
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Serve while this is entered."""
+        ...
+
+    async def stop(self, key: Key, who: Principal, reason: str) -> None:
+        """Cancel the call with that key, if it is in progress."""
+        ...
 
 
 class HttpRouter:
-    """The ASGI application of an `AgentServer`."""
+    """The ASGI application of what is served to clients."""
 
-    def __init__(self, agents: AgentServer, body: int) -> None:
-        self._agents = agents
+    def __init__(self, served: Served, body: int) -> None:
+        self._served = served
         self._most = body
         self._plain, self._streaming = (
             StreamableHTTPSessionManager(
-                agents.server,
+                served.server,
                 json_response=plain,
                 stateless=True,
                 max_request_body_size=body,
@@ -65,7 +87,7 @@ class HttpRouter:
     async def running(self) -> AsyncGenerator[None]:
         """Serve while this is entered."""
         async with (
-            self._agents.running(),
+            self._served.running(),
             self._plain.run(),
             self._streaming.run(),
         ):
@@ -88,7 +110,8 @@ class HttpRouter:
             streaming = streaming and message.get("method") == "tools/call"
             await self._of_session(scope, headers.get(_SESSION), message)
             if message.get("method") == "initialize":
-                send, body = _with_session(send), _complete(message)
+                message = _complete(message)
+                send, body = _with_session(send, message), json.dumps(message).encode()
         again = _replayed(body, receive)
         if streaming:
             await self._streaming.handle_request(scope, again, send)
@@ -117,6 +140,7 @@ class HttpRouter:
         if session is None:
             return
         who: Principal = scope["caxton.principal"]
+        scope["caxton.client"] = _client_of(session)
 
         def key(request: object) -> tuple[str, ...]:
             return who.kind, who.id, session.decode("latin-1"), repr(request)
@@ -126,7 +150,7 @@ class HttpRouter:
         elif message.get("method") == "notifications/cancelled":
             params = _object(message.get("params"))
             reason = str(params.get("reason") or _CANCELLED)[:_LONGEST]
-            await self._agents.stop(key(params.get("requestId")), who, reason)
+            await self._served.stop(key(params.get("requestId")), who, reason)
 
 
 async def _body(receive: _Receive, most: int) -> bytes | None:
@@ -162,20 +186,39 @@ def _object(value: object) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _complete(message: dict[str, Any]) -> bytes:
+def _complete(message: dict[str, Any]) -> dict[str, Any]:
     """Return an ``initialize`` message completed with defaults."""
-    said = _HELLO | _object(message.get("params"))
-    return json.dumps({**message, "params": said}).encode()
+    return {**message, "params": _HELLO | _object(message.get("params"))}
 
 
-def _with_session(send: _Send) -> _Send:
+def _with_session(send: _Send, hello: dict[str, Any]) -> _Send:
     async def sending(message: _Message) -> None:
         if message["type"] == "http.response.start" and message["status"] == 200:  # noqa: PLR2004 -- OK
-            session = secrets.token_hex(16).encode()
+            session = b".".join((secrets.token_hex(16).encode(), _said(hello)))
             message["headers"] = [*message["headers"], (_SESSION, session)]
         await send(message)
 
     return sending
+
+
+def _said(hello: dict[str, Any]) -> bytes:
+    """Return what a client says of itself, as the part of a session id."""
+    info = _object(hello["params"].get("clientInfo"))
+    name, version = (str(info.get(key) or "") for key in ("name", "version"))
+    client = Client.said(name, version, "")
+    said = f"{client.name}\n{client.version}".encode(errors="replace")
+    return base64.urlsafe_b64encode(said).rstrip(b"=")
+
+
+def _client_of(session: bytes) -> tuple[str, str]:
+    """Return name and version of the client that a session id was given to."""
+    said = session.partition(b".")[2][:_LONGEST_ID]
+    try:
+        text = base64.urlsafe_b64decode(said + b"=" * (-len(said) % 4)).decode()
+    except ValueError:
+        return "", ""
+    name, _, version = text.partition("\n")
+    return name, version
 
 
 async def _refused(send: _Send, status: int, *more: tuple[bytes, bytes]) -> None:
@@ -202,3 +245,29 @@ def agents_app(service: Service, *, body: int = 4 * 1024 * 1024) -> HttpRouter:
         return who
 
     return HttpRouter(AgentServer(service=service, principal=principal), body)
+
+
+def sessions_app(
+    sessions: Sessions, closed: Callable[[], bool], *, body: int = 4 * 1024 * 1024
+) -> HttpRouter:
+    """
+    Return the ASGI application that serves sessions over MCP; see `agents_app`.
+
+    Each request's scope has ``caxton.session`` too: the name of a session that its
+    principal may open.
+
+    Args:
+        sessions: Makes the calls of their clients.
+
+        closed: Returns whether the host is about to stop.
+
+        body: The most bytes of a request.
+    """
+
+    def asking(ctx: Context) -> tuple[Principal, str]:
+        scope = scope_of(ctx)
+        return scope["caxton.principal"], scope["caxton.session"]
+
+    return HttpRouter(
+        SessionServer(sessions=sessions, asking=asking, closed=closed), body
+    )

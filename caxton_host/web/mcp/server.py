@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -33,43 +33,71 @@ from ... import __version__
 from ...core.calls import JSON
 from ...core.grants.principals import Principal
 from ...errors import CaxtonError, StoreError, UsageError
+from ...runs.agent_tools import AgentTool
 from ...runs.modules import AgentDescription
 from ...service.run_service import Service
-from .agents import TTL, AgentResources, AgentTool, page
+from .agents import TTL, AgentResources, listed, page
 from .calling import Call, Calls, Held, Tell
 
-#: Seconds between two looks at what the agents are.
+Context: TypeAlias = ServerRequestContext[Any, Any]
+
+#: Seconds between two looks at what clients are shown.
 EVERY = 1.0
 #: Streams of one principal.
 _STREAMS = 64
+#: What all clients of an `AgentServer` are shown.
+_AGENTS = "agents"
 
 _REFUSED = -32000
 
 
-@dataclass(slots=True)
-class Changes:
-    """Watches the agents, and notifies clients of changes."""
+class _Topic:
+    """What clients are shown that listen for the same changes."""
 
-    service: Service
-    principal: Callable[[ServerRequestContext[Any, Any]], Principal]
-    bus: InMemorySubscriptionBus = field(default_factory=InMemorySubscriptionBus)
+    def __init__(self) -> None:
+        self.bus = InMemorySubscriptionBus()
+        self.listen = ListenHandler(self.bus)
+
+
+async def _nothing_to_do() -> None:
+    """Do nothing before a look."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Changes:
+    """
+    Watches what clients are shown, and notifies them of changes.
+
+    Attributes:
+        asking: Returns the principal of a request, and the name of what it is shown.
+
+        shown: Returns what clients are shown, by name.
+
+        closed: Returns whether the host is about to stop.
+
+        refresh: Awaited before a look.
+    """
+
+    asking: Callable[[Context], tuple[Principal, str]]
+    shown: Callable[[], Mapping[str, object]]
+    closed: Callable[[], bool]
+    refresh: Callable[[], Awaitable[None]] = _nothing_to_do
+    _topics: defaultdict[str, _Topic] = field(
+        default_factory=lambda: defaultdict(_Topic), init=False
+    )
     _piped: bool = field(default=False, init=False)
     _listeners: Counter[str] = field(default_factory=Counter[str], init=False)
     _telling: set[asyncio.Task[None]] = field(
         default_factory=set[asyncio.Task[None]], init=False
     )
-    _handler: ListenHandler = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._handler = ListenHandler(self.bus)
 
     async def listen(
         self,
-        ctx: ServerRequestContext[Any, Any],
+        ctx: Context,
         params: types.SubscriptionsListenRequestParams,
     ) -> types.SubscriptionsListenResult:
         """Notify a client of changes until it disconnects, or the host stops."""
-        who = self.principal(ctx)
+        who, name = self.asking(ctx)
         key = who.key
         if self._listeners[key] >= _STREAMS:
             raise MCPError(_REFUSED, f"{_STREAMS} streams are open, which is the limit")
@@ -79,15 +107,13 @@ class Changes:
             resources_list_changed=params.notifications.resources_list_changed,
         )
         try:
-            return await self._handler(
+            return await self._topics[name].listen(
                 ctx, params.model_copy(update={"notifications": wanted})
             )
         finally:
             self._listeners -= Counter([key])
 
-    async def unasked(
-        self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
-    ) -> HandlerResult:
+    async def unasked(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Notify the client of a pipe, as in protocols before 2026-07-28."""
         if ctx.method == "notifications/initialized" and not self._piped:
 
@@ -99,34 +125,26 @@ class Changes:
                 task.add_done_callback(self._telling.discard)
 
             self._piped = True
-            self.bus.subscribe(tell)
+            self._topics[self.asking(ctx)[1]].bus.subscribe(tell)
         return await call_next(ctx)
 
     async def watch(self) -> None:
         """Poll for changes."""
-        before = self._cards()
+        before = self.shown()
         while True:
             await asyncio.sleep(EVERY)
-            if self.service.line.closed:
-                self._handler.close()
+            if self.closed():
+                for topic in self._topics.values():
+                    topic.listen.close()
             if not self._listeners and not self._piped:
                 continue
-            await self.service.code.refresh()
-            now = self._cards()
-            if now != before:
-                before = now
-                await self.bus.publish(ToolsListChanged())
-                await self.bus.publish(ResourcesListChanged())
-
-    def _cards(self) -> list[AgentDescription]:
-        found: list[AgentDescription] = []
-        for agent in self.service.config().agents.values():
-            if agent.tool is not None:
-                try:
-                    found.append(self.service.card(agent))
-                except UsageError:
-                    continue
-        return found
+            await self.refresh()
+            now = self.shown()
+            for name, topic in [*self._topics.items()]:
+                if now.get(name) != before.get(name):
+                    await topic.bus.publish(ToolsListChanged())
+                    await topic.bus.publish(ResourcesListChanged())
+            before = now
 
 
 _NOT_JSON = types.ErrorData(code=types.PARSE_ERROR, message="that line is not JSON")
@@ -176,8 +194,6 @@ Key: TypeAlias = tuple[str, ...]
 _FAULT = "the host could not handle the request"
 _UNRECORDED = "the host cannot write its log"
 
-Context: TypeAlias = ServerRequestContext[Any, Any]
-
 
 class _Server(Server[Any]):
     """A server that does not offer subscriptions to resources."""
@@ -214,7 +230,12 @@ class AgentServer:
 
     def __post_init__(self) -> None:
         self.calls = Calls(self.service)
-        self.changes = Changes(self.service, self.principal)
+        self.changes = Changes(
+            asking=lambda ctx: (self.principal(ctx), _AGENTS),
+            shown=lambda: {_AGENTS: self._cards()},
+            closed=lambda: self.service.line.closed,
+            refresh=self.service.code.refresh,
+        )
         resources = AgentResources(self.service, self.principal)
         self.server = _Server(
             "caxton",
@@ -229,7 +250,7 @@ class AgentServer:
             on_read_resource=resources.read,
             on_subscriptions_listen=self.changes.listen,
         )
-        self.server.middleware.append(_guarded)
+        self.server.middleware.append(guarded)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -240,6 +261,16 @@ class AgentServer:
         finally:
             watching.cancel()
             await self.calls.settled()
+
+    def _cards(self) -> list[AgentDescription]:
+        found: list[AgentDescription] = []
+        for agent in self.service.config().agents.values():
+            if agent.tool is not None:
+                try:
+                    found.append(self.service.card(agent))
+                except UsageError:
+                    continue
+        return found
 
     def tools(self, who: Principal) -> dict[str, AgentTool]:
         """Return the agents that *who* may call, by their names as tools, in order."""
@@ -265,7 +296,7 @@ class AgentServer:
         tools = self.tools(self.principal(ctx))
         names, cursor = page(tools, params)
         return types.ListToolsResult(
-            tools=[tools[name].listed() for name in names],
+            tools=[listed(tools[name]) for name in names],
             next_cursor=cursor,
             ttl_ms=TTL,
             cache_scope="private",
@@ -285,7 +316,7 @@ class AgentServer:
             arguments=params.arguments or {},
             meta=ctx.meta or {},
             ticket=scope.get("caxton.ticket"),
-            tell=_telling(ctx),
+            tell=telling(ctx),
         )
         key: Key | None = scope.get("caxton.call")
         if key is None:
@@ -311,7 +342,8 @@ def scope_of(ctx: Context) -> Mapping[str, Any]:
     return {} if ctx.request is None else ctx.request.scope
 
 
-def _telling(ctx: Context) -> Tell | None:
+def telling(ctx: Context) -> Tell | None:
+    """Return what reports progress to the client, if it asked for that."""
     if "progressToken" not in ((ctx.params or {}).get("_meta") or {}):
         return None
 
@@ -321,7 +353,7 @@ def _telling(ctx: Context) -> Tell | None:
     return tell
 
 
-async def _guarded(ctx: Context, call_next: CallNext) -> HandlerResult:
+async def guarded(ctx: Context, call_next: CallNext) -> HandlerResult:
     """Hide messages of errors that are not meant for clients."""
     try:
         return await call_next(ctx)
@@ -344,19 +376,27 @@ async def serve_stdio(service: Service, principal: Principal) -> None:
         BrokenPipeError: It no longer reads stdout.
     """
     agents = AgentServer(service=service, principal=lambda _: principal)
+    agents.server.middleware.append(agents.changes.unasked)
+    async with agents.running():
+        await over_stdio(agents.server, NotificationOptions(tools_changed=True))
+
+
+async def over_stdio(server: Server[Any], options: NotificationOptions) -> None:
+    """
+    Answer one client on stdin and stdout, until it closes stdin.
+
+    Raises:
+        BrokenPipeError: It no longer reads stdout.
+    """
     put, messages = anyio.create_memory_object_stream[SessionMessage]()
     try:
         async with (
-            agents.running(),
             stdio_server() as (read, write),
             anyio.create_task_group() as tasks,
         ):
-            agents.server.middleware.append(agents.changes.unasked)
-            options = agents.server.create_initialization_options(
-                NotificationOptions(tools_changed=True)
-            )
             tasks.start_soon(answer_invalid, read, write.send, put)
-            await agents.server.run(messages, write, options)
+            initial = server.create_initialization_options(options)
+            await server.run(messages, write, initial)
     except ExceptionGroup as exc:
         if exc.split(BrokenPipeError)[1] is None:
             raise BrokenPipeError from None

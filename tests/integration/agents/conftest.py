@@ -1,29 +1,37 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from caxton_host.building import build_agent, find_shared
 from tests.integration.wasi.conftest import built as wasi_program
+from tests.programs import compile_module
 from tests.shared import once
 
+_RUST = pytest.param("rust", marks=pytest.mark.debian)
 #: Languages that are built to core modules, which a bare engine runs.
-CORE = ("c", "rust")
-#: Every language that the example is written in.
-LANGUAGES = (*CORE, "python", "javascript")
+CORE = ("c", _RUST)
+
+Build = Callable[[str], bytes]
 
 WEATHER = find_shared("agents/weather") / "weather"
 TRIP = Path(__file__).with_name("tasks") / "trip"
-#: A module in Python takes long to build and to compile, so one module is both agents.
+EVALUATOR = Path(__file__).with_name("evaluator.py")
+RARE = b"a very rare word"
+#: A module in Python takes long to build and to compile, so one module is all agents.
 _EITHER = {
     ".py": """\
 from caxton_agent import input
-import trip, weather
+import evaluator, trip, weather
 
 def run():
-    return (trip if "cities" in (input() or {}) else weather).run()
+    given = input() or {}
+    if not isinstance(given, dict):
+        return evaluator.run()
+    return (trip if "cities" in given else weather).run()
 """,
     ".js": """\
 import { input } from "caxton";
@@ -64,43 +72,53 @@ def probe(request: pytest.FixtureRequest) -> bytes:
 
 
 @pytest.fixture(scope="session")
-def weathers(
-    tmp_path_factory: pytest.TempPathFactory, javascript_cache: Path
-) -> dict[str, bytes]:
-    """Return the example agent in each language, by language."""
+def weather_in(
+    tmp_path_factory: pytest.TempPathFactory, zig_cache: Path, compiled_runtimes: Path
+) -> Build:
+    """Return what builds the example agent in a language."""
 
-    def build(folder: Path) -> None:
-        sources = tmp_path_factory.mktemp("sources") / "weather"
-        shutil.copytree(WEATHER.parent, sources)
-        for suffix, text in _EITHER.items():
-            (sources / f"agent{suffix}").write_text(text)
-            shutil.copy(TRIP.with_suffix(suffix), sources)
-        for lang in LANGUAGES:
-            made = build_agent(sources, lang=lang, into=folder, cache=javascript_cache)
-            made.path.rename(folder / lang)
+    def built(lang: str) -> bytes:
+        def build(folder: Path) -> None:
+            sources = tmp_path_factory.mktemp("sources") / "weather"
+            shutil.copytree(WEATHER.parent, sources)
+            for suffix, text in _EITHER.items():
+                (sources / f"agent{suffix}").write_text(text)
+                shutil.copy(TRIP.with_suffix(suffix), sources)
+            shutil.copy(EVALUATOR, sources)
+            (sources / "helping").mkdir()
+            (sources / "helping" / "__init__.py").write_text("from .words import WORD")
+            (sources / "helping" / "words.py").write_text(f"WORD = {RARE.decode()!r}")
+            made = build_agent(sources, lang=lang, into=folder, cache=zig_cache)
+            if lang == "python":
+                compile_module(made.path, compiled_runtimes)
 
-    built = once(tmp_path_factory, "weathers", build)
-    return {lang: (built / lang).read_bytes() for lang in LANGUAGES}
+        folder = once(tmp_path_factory, f"weather-{lang}", build)
+        return (folder / "weather.wasm").read_bytes()
+
+    return built
 
 
 @pytest.fixture(scope="session")
-def trips(
-    weathers: dict[str, bytes],
-    tmp_path_factory: pytest.TempPathFactory,
-    zig_cache: Path,
-) -> dict[str, bytes]:
-    """Return the task of ten calls in each language, by language."""
-    return weathers | {
-        "c": _built("tasks/trip.c", tmp_path_factory, zig_cache),
-        "rust": _built("tasks/trip.rs", tmp_path_factory, zig_cache),
-        "go": wasi_program("go", tmp_path_factory),
-    }
+def trip_in(
+    weather_in: Build, tmp_path_factory: pytest.TempPathFactory, zig_cache: Path
+) -> Build:
+    """Return what builds the task of ten calls in a language."""
+
+    def built(lang: str) -> bytes:
+        if lang == "go":
+            return wasi_program("go", tmp_path_factory, zig_cache)
+        if lang in {"c", "rust"}:
+            suffix = {"c": ".c", "rust": ".rs"}[lang]
+            return _built(f"tasks/trip{suffix}", tmp_path_factory, zig_cache)
+        return weather_in(lang)
+
+    return built
 
 
 @pytest.fixture(params=CORE)
-def weather(request: pytest.FixtureRequest, weathers: dict[str, bytes]) -> bytes:
+def weather(request: pytest.FixtureRequest, weather_in: Build) -> bytes:
     """Return the example agent, in each language of core modules."""
-    return weathers[request.param]
+    return weather_in(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from caxton_host.building import build_agent, find_shared, new_agent
 from caxton_host.core.calls import JSON
 from caxton_host.lib import codec
 
+from .conftest import CORE
 from .engine import Machine, ok, problem
 
 
@@ -100,7 +101,7 @@ def test_echo_refuses_what_it_has_no_room_for(wanted: JSON) -> None:
     assert machine.calls == []
 
 
-@pytest.mark.parametrize("lang", ["c", "rust"])
+@pytest.mark.parametrize("lang", CORE)
 def test_a_new_agent_asks_for_the_time(
     lang: str, tmp_path: Path, zig_cache: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_the_example_in_the_header_works(tmp_path: Path, zig_cache: Path) -> Non
     assert machine.result() == {"summary": "Seattle: 12 C, rain"}
 
 
+@pytest.mark.debian
 def test_the_example_in_the_rust_sdk_works(tmp_path: Path) -> None:
     text = find_shared("agents/sdk/rust/caxton.rs").read_text()
     example = text.partition("```ignore\n")[2].partition("//! ```")[0]

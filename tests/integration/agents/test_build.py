@@ -19,7 +19,7 @@ COMMITTED = sorted(
 
 
 def test_there_are_agents_to_build() -> None:
-    assert COMMITTED == ["echo", "weather"]
+    assert COMMITTED == ["clerk", "echo", "weather"]
 
 
 @pytest.mark.parametrize("name", COMMITTED)
@@ -44,13 +44,13 @@ def test_a_committed_module_passes_the_gate_and_is_small(name: str) -> None:
     assert len(module) < 8192
 
 
-@pytest.mark.parametrize("lang", ["rust"])
+@pytest.mark.debian
 def test_two_folders_and_two_builds_give_the_same_bytes(
-    lang: str, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     folders = [tmp_path / "one" / "hello", tmp_path / "another, deeper" / "hello"]
     first, second = (
-        build_agent(new_agent("hello", lang, folder.parent)) for folder in folders
+        build_agent(new_agent("hello", "rust", folder.parent)) for folder in folders
     )
     assert first.sha256 == second.sha256
     data = first.path.read_bytes()

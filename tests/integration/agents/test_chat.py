@@ -20,8 +20,11 @@ from caxton_host.sandbox import WasmSandbox
 from tests.shared import once
 from tests.stillness import NOW
 
+#: The runtime is built and compiled once for a test run.
+pytestmark = pytest.mark.timeout(400)
+
 #: The Python SDK has the same tests without a build, in tests/unit/caxton_agent.
-LANGUAGES = ("js", "rs")
+LANGUAGES = ("js", pytest.param("rs", marks=pytest.mark.debian))
 HELLO = {"role": "user", "content": "Hello"}
 DONE = {"role": "assistant", "content": "It is noon."}
 NOON = Completed(message="noon")
@@ -67,24 +70,24 @@ class Tools:
         raise AssertionError((level, text))
 
 
-@pytest.fixture(scope="session")
-def agents(tmp_path_factory: pytest.TempPathFactory, javascript_cache: Path) -> Path:
-    """Return a folder with the agent that chats in each language."""
+@pytest.fixture(scope="session", params=LANGUAGES)
+def agent(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    zig_cache: Path,
+) -> bytes:
+    """Return the agent that chats, in each language."""
+    language: str = request.param
+    if language == "js":
+        request.getfixturevalue("javascript_runtime")
 
     def build(folder: Path) -> None:
-        for language in LANGUAGES:
-            source = Path(__file__).with_name(f"chat.{language}")
-            sources = tmp_path_factory.mktemp(language) / language
-            sources.mkdir()
-            shutil.copy(source, sources / f"agent.{language}")
-            build_agent(sources, into=folder, cache=javascript_cache)
+        source = Path(__file__).with_name(f"chat.{language}")
+        shutil.copy(source, folder / f"agent.{language}")
+        build_agent(folder, cache=zig_cache)
 
-    return once(tmp_path_factory, "chats", build)
-
-
-@pytest.fixture(scope="session", params=LANGUAGES)
-def agent(request: pytest.FixtureRequest, agents: Path) -> bytes:
-    return (agents / f"{request.param}.wasm").read_bytes()
+    (module,) = once(tmp_path_factory, f"chat-{language}", build).glob("*.wasm")
+    return module.read_bytes()
 
 
 @pytest.fixture(scope="session")
@@ -227,9 +230,8 @@ async def test_a_wrong_call_is_not_made_and_the_model_is_told_why(  # law 9
     chats: Chats,
 ) -> None:
     for requested, why in (
-        (call("rm"), 'denied: there is no tool "rm" in this conversation'),
+        (call("r m"), 'denied: there is no tool "r m" in this conversation'),
         (call("chat"), 'denied: there is no tool "chat" in this conversation'),
-        (call("__proto__"), 'denied: there is no tool "__proto__" in this'),
         (call("x" * 10_000), f'denied: there is no tool "{"x" * 80}" in this'),
         (call("n\u043ew"), "denied: there is no tool"),
         (call("now", "{"), "bad_request: the arguments are not JSON: "),
@@ -243,6 +245,15 @@ async def test_a_wrong_call_is_not_made_and_the_model_is_told_why(  # law 9
         assert wrong.isascii()
         assert right == "noon"
         assert [name for name, _ in calls] == ["chat", "now", "chat"]
+
+
+async def test_a_tool_that_the_model_made_up_is_denied_by_the_host(  # law 9
+    chats: Chats,
+) -> None:
+    for name in ("rm", "__proto__", "x" * 128):
+        result, calls = await chats(wants(call(name, '{"f": 1}')), completion(DONE))
+        assert calls[1] == (name, {"f": 1})
+        assert result["messages"][2]["content"] == "denied: no rule (not_granted)"
 
 
 async def test_a_denied_call_is_told_and_calls_without_end_are_an_error(

@@ -32,8 +32,11 @@ from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
 from tests.scene import rule
 
-from .conftest import LANGUAGES, TRIP, WEATHER
+from .conftest import TRIP, WEATHER, Build
 
+#: Every language that the example is written in, but the one of Debian's packages.
+LANGUAGES = ("c", "python", "javascript")
+VALUES: tuple[JSON, ...] = (None, {"location": "Oslo"}, {"location": ""})
 #: A component is compiled twice, and a machine may be busy.
 pytestmark = pytest.mark.timeout(400)
 
@@ -164,6 +167,19 @@ def runtimes(python_runtime: Path, javascript_runtime: Path) -> dict[str, bytes]
     return {".py": python_runtime.read_bytes(), ".js": javascript_runtime.read_bytes()}
 
 
+@pytest.fixture(scope="session")
+def weathers(runtimes: dict[str, bytes], weather_in: Build) -> dict[str, Form]:
+    """Return the example in each form, by name."""
+    return forms({lang: weather_in(lang) for lang in LANGUAGES}, runtimes, WEATHER)
+
+
+@pytest.fixture(scope="session")
+def trips(runtimes: dict[str, bytes], trip_in: Build) -> dict[str, Form]:
+    """Return the task of ten calls in each form, by name."""
+    travels = forms({lang: trip_in(lang) for lang in LANGUAGES}, runtimes, TRIP)
+    return travels | {"go": Form(trip_in("go"), command=Command(args=("trip",)))}
+
+
 def forms(
     modules: Mapping[str, bytes], runtimes: Mapping[str, bytes], agent: Path
 ) -> dict[str, Form]:
@@ -186,16 +202,12 @@ async def _replayed(run_id: str, store: MemoryStore, sandbox: WasmSandbox) -> No
     assert again.divergence is None
 
 
-@pytest.mark.parametrize("value", [None, {"location": "Oslo"}, {"location": ""}])
-async def test_all_languages_leave_the_same_log_and_replay_anywhere(
-    weathers: dict[str, bytes],
-    runtimes: dict[str, bytes],
-    compiled_runtimes: Path,
-    elsewhere: Path,
-    value: JSON,
+async def _weathers(
+    made: Mapping[str, Form], compiled_runtimes: Path, elsewhere: Path, value: JSON
 ) -> None:
+    """Check that each form of the example leaves the log that it leaves in C."""
     told: dict[str, list[tuple[str, str]]] = {}
-    for name, form in forms(weathers, runtimes, WEATHER).items():
+    for name, form in made.items():
         store = MemoryStore(clock=FakeClock(), entropy=FakeEntropy())
         async with WasmSandbox(compiled_runtimes, bytes(32)) as sandbox:
             run_id, history = await _run(form, weather(value), sandbox, store)
@@ -207,7 +219,6 @@ async def test_all_languages_leave_the_same_log_and_replay_anywhere(
         there = compiled_runtimes if slow else elsewhere
         async with WasmSandbox(there, bytes(32)) as sandbox:
             await _replayed(run_id, store, sandbox)
-    assert {*told} == {*LANGUAGES, "weather.py", "weather.js"}
     assert [type_ for type_, _ in told["c"]] == [
         "RunStarted",
         *["ToolInvoked", "ToolCompleted", "LogWritten"],
@@ -219,13 +230,27 @@ async def test_all_languages_leave_the_same_log_and_replay_anywhere(
         assert log == told["c"], name
 
 
-async def test_ten_calls_have_one_log_in_each_language_as_a_module_and_as_a_program(
-    trips: dict[str, bytes], runtimes: dict[str, bytes], compiled_runtimes: Path
+@pytest.mark.parametrize("value", VALUES)
+async def test_all_languages_leave_the_same_log_and_replay_anywhere(
+    weathers: dict[str, Form], compiled_runtimes: Path, elsewhere: Path, value: JSON
 ) -> None:
+    assert {*weathers} == {*LANGUAGES, "weather.py", "weather.js"}
+    await _weathers(weathers, compiled_runtimes, elsewhere, value)
+
+
+@pytest.mark.debian
+@pytest.mark.parametrize("value", VALUES)
+async def test_rust_leaves_the_log_of_c_and_replays_anywhere(
+    weather_in: Build, compiled_runtimes: Path, elsewhere: Path, value: JSON
+) -> None:
+    made = {lang: Form(weather_in(lang)) for lang in ("c", "rust")}
+    await _weathers(made, compiled_runtimes, elsewhere, value)
+
+
+async def _trips(travels: Mapping[str, Form], compiled_runtimes: Path) -> None:
+    """Check that each form of the task leaves the log that it leaves in C."""
     told: dict[str, list[tuple[str, str]]] = {}
     outputs: list[JSON] = []
-    travels = forms(trips, runtimes, TRIP)
-    travels["go"] = Form(trips["go"], command=Command(args=("trip",)))
     async with WasmSandbox(compiled_runtimes, bytes(32)) as sandbox:
         for name, form in travels.items():
             store = MemoryStore(clock=FakeClock(), entropy=FakeEntropy())
@@ -235,7 +260,6 @@ async def test_ten_calls_have_one_log_in_each_language_as_a_module_and_as_a_prog
             outputs.append(end.output)
             told[name] = _told(history)
             await _replayed(run_id, store, sandbox)
-    assert {*told} == {*LANGUAGES, "go", "trip.py", "trip.js"}
     first = told["c"]
     assert [type_ for type_, _ in first] == [
         "RunStarted",
@@ -264,7 +288,27 @@ async def test_ten_calls_have_one_log_in_each_language_as_a_module_and_as_a_prog
     }
 
 
-def test_all_languages_carry_the_same_manifest(weathers: dict[str, bytes]) -> None:
-    first = read_manifest(weathers["c"])
+async def test_ten_calls_have_one_log_in_each_language_as_a_module_and_as_a_program(
+    trips: dict[str, Form], compiled_runtimes: Path
+) -> None:
+    assert {*trips} == {*LANGUAGES, "go", "trip.py", "trip.js"}
+    await _trips(trips, compiled_runtimes)
+
+
+@pytest.mark.debian
+async def test_ten_calls_have_the_log_of_c_in_rust(
+    trip_in: Build, compiled_runtimes: Path
+) -> None:
+    travels = {lang: Form(trip_in(lang)) for lang in ("c", "rust")}
+    await _trips(travels, compiled_runtimes)
+
+
+def test_all_languages_carry_the_same_manifest(weathers: dict[str, Form]) -> None:
+    first = read_manifest(weathers["c"].module)
     assert first is not None
-    assert all(read_manifest(module) == first for module in weathers.values())
+    assert all(read_manifest(weathers[lang].module) == first for lang in LANGUAGES)
+
+
+@pytest.mark.debian
+def test_rust_carries_the_manifest_of_c(weather_in: Build) -> None:
+    assert read_manifest(weather_in("rust")) == read_manifest(weather_in("c"))

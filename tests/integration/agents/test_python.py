@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,10 +11,10 @@ import pytest
 from caxton_host.building import build_agent
 from caxton_host.errors import UsageError
 from tests.programs import Programs, Ran, running, text
-from tests.shared import once
 from tests.stillness import BUILT, COMPONENT, STILL
 
-EVALUATOR = Path(__file__).with_name("evaluator.py")
+from .conftest import EVALUATOR, RARE, Build
+
 #: A build imports the agent, and its first run compiles the interpreter.
 pytestmark = pytest.mark.timeout(400)
 #: What a run draws is not what the table has, which is for one fixed word.
@@ -24,34 +23,10 @@ ANSWERS = {"x": text("yes"), "y": text("yes")}
 
 
 @pytest.fixture(scope="session")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("python") / "evaluator"
-    folder.mkdir()
-    shutil.copy(EVALUATOR, folder)
-    (folder / "helping").mkdir()
-    (folder / "helping" / "__init__.py").write_text("from .words import WORD")
-    (folder / "helping" / "words.py").write_text("WORD = 'a very rare word'")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def evaluator(
-    sources: Path, zig_cache: Path, tmp_path_factory: pytest.TempPathFactory
-) -> bytes:
-    def build(folder: Path) -> None:
-        build_agent(sources, into=folder, cache=zig_cache)
-
-    (module,) = once(tmp_path_factory, "evaluator", build).iterdir()
-    return module.read_bytes()
-
-
-@pytest.fixture(scope="session")
-def agent(
-    evaluator: bytes, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Programs]:
+def agent(weather_in: Build, compiled_runtimes: Path) -> Iterator[Programs]:
     """Return the built evaluator in a sandbox. It ignores its program."""
-    folder = tmp_path_factory.mktemp("compiled")
-    with running(evaluator, folder, "python", "none") as programs:
+    module = weather_in("python")
+    with running(module, compiled_runtimes, "python", "none") as programs:
         yield programs
 
 
@@ -158,14 +133,14 @@ def test_an_agent_awaits_its_calls_together(agent: Programs) -> None:
     assert ran.tools.sent == [["x", "y"]]
 
 
-def test_an_agent_is_of_all_the_python_in_its_folder(evaluator: bytes) -> None:
-    assert b"a very rare word" in evaluator
+def test_an_agent_is_of_all_the_python_in_its_folder(weather_in: Build) -> None:
+    assert RARE in weather_in("python")
 
 
 def test_an_exception_that_leaves_the_agent_is_its_reason(agent: Programs) -> None:
     ran = agent("", input=7)
     assert ran.error == "TypeError: 'int' object is not iterable"
-    where, what = ran.tools.logs
+    *_, where, what = ran.tools.logs
     assert re.fullmatch(r"3 evaluator\.py:\d+, in run: return .*ca\.input\(\)\]", where)
     assert what == f"3 {ran.error}"
 

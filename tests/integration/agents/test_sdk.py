@@ -16,6 +16,8 @@ from caxton_host.lib import codec
 
 from .engine import Machine, no_tool, ok, problem
 
+pytestmark = pytest.mark.no_cover
+
 _SCALARS = (
     st.none()
     | st.booleans()
@@ -155,6 +157,7 @@ def test_batch_is_built_made_and_taken_apart(probe_c: bytes) -> None:
     assert machine.result() == [4, 5, 0, 3, 0, 4, "second"]
 
 
+@pytest.mark.debian
 def test_errors_of_calls_are_values_in_rust(probe_rust: bytes) -> None:
     def tool(name: str, _params: object) -> tuple[int, bytes]:
         match name:
@@ -183,12 +186,14 @@ def test_errors_of_calls_are_values_in_rust(probe_rust: bytes) -> None:
     assert machine.calls == [(name, {"n": 1}) for name in names] * 2
 
 
+@pytest.mark.debian
 def test_a_batch_that_is_refused_is_one_error_in_rust(probe_rust: bytes) -> None:
     # The machine refuses an empty batch.
     result = _ask(probe_rust, task="calls", names=[]).result()
     assert result["together"] == "bad_request: no (bad_request)"
 
 
+@pytest.mark.debian
 def test_an_error_and_a_panic_end_the_run_with_a_word_in_the_log(
     probe_rust: bytes,
 ) -> None:
@@ -208,6 +213,7 @@ def test_an_error_and_a_panic_end_the_run_with_a_word_in_the_log(
     assert machine.logs == [(3, "out of memory")]
 
 
+@pytest.mark.debian
 def test_the_macro_of_rust_makes_any_value(probe_rust: bytes) -> None:
     assert _ask(probe_rust, task="json").result() == {
         "nothing": None,
@@ -224,6 +230,7 @@ def _parse(probe_rust: bytes, text: str) -> Any:  # noqa: ANN401 -- JSON
     return _ask(probe_rust, task="parse", text=text).result()
 
 
+@pytest.mark.debian
 @given(value=_VALUES, indent=st.sampled_from([None, 1]), ascii_=st.booleans())
 def test_rust_reads_and_writes_json_without_a_loss(
     probe_rust: bytes,
@@ -235,6 +242,7 @@ def test_rust_reads_and_writes_json_without_a_loss(
     assert _parse(probe_rust, text) == {"value": value, "again": True}
 
 
+@pytest.mark.debian
 @given(text=st.text(alphabet='{}[]",:\\u0d8e+-.19tfnrl \n\x00é', max_size=30))
 def test_rust_takes_for_json_what_the_json_of_python_takes(  # law 9
     probe_rust: bytes, text: str
@@ -249,6 +257,7 @@ def test_rust_takes_for_json_what_the_json_of_python_takes(  # law 9
         assert answer.get("value") == value or "twice" in answer["error"]
 
 
+@pytest.mark.debian
 @pytest.mark.parametrize(
     ("text", "error"),
     [

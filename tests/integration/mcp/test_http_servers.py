@@ -104,7 +104,7 @@ async def test_servers_of_the_official_sdk_answer_in_every_way_they_can(
         tools_of(url) as tools,
     ):
         offered = await tools.offered(["web"])
-        assert len(offered.offers) == 6
+        assert len(offered.offers) == 9
         about = offered.servers["web"]
         assert about["transport"] == "http"
         assert about["name"] == "caxton-demo"

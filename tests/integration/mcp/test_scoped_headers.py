@@ -73,7 +73,7 @@ async def test_a_run_is_known_to_the_server_by_what_it_was_given() -> None:
     async with scene() as at:
         async with at.tools.open(run({"tenant": "acme"})) as tools:
             offered = await tools.offered(["crm"])
-            assert len(offered.offers) == 6
+            assert len(offered.offers) == 9
             assert offered.servers["crm"]["name"] == "caxton-demo"
             assert await said(tools) == "hello"
         assert at.tenants() == {"acme"}

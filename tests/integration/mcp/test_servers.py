@@ -58,7 +58,10 @@ async def test_the_demo_server_answers_as_its_tools_promise() -> None:
         wrong = await tools.call_tool(request("echo", {"txt": "?"}, server="demo"))
     assert [offer.exposed for offer in offered.offers] == [
         f"mcp__demo__{name}"
-        for name in ("get_weather", "echo", "slow", "fail", "picture", "large")
+        for name in (
+            *("get_weather", "echo", "slow", "fail", "picture"),
+            *("read_mail", "list_suppliers", "pay", "large"),
+        )
     ]
     about = offered.servers["demo"]
     assert (about["name"], about["protocol"]) == ("caxton-demo", "2026-07-28")

@@ -11,6 +11,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import ServerConfig, ToolOptions
 from caxton_host.errors import ToolError
@@ -21,6 +23,8 @@ from .conftest import FAULTY, SECRET, request, until
 from .faults import HTTP, HTTP_SLOW, SSE, SSE_SLOW, STDIO_BAD, STDIO_BROKEN, Fault
 from .faulty_http import FaultyHttp
 from .faulty_sse import FaultySse
+
+pytestmark = pytest.mark.no_cover
 
 #: To each server. The first `act` fails; the second works, unless it is the server's
 #: only process that is bad.

@@ -375,7 +375,12 @@ OUTSIDE: Mapping[str, Attack] = {
         "import sqlite3\nc = sqlite3.connect(':memory:')\n"
         "c.execute(\"ATTACH DATABASE '/tmp/x.db' AS x\")\n"
         "c.execute('CREATE TABLE x.t(a)')",
-        error(ABORTED),
+        error("DatabaseError: not authorized"),
+    ),
+    "copy_of_a_database": Attack(
+        "import sqlite3\nc = sqlite3.connect(':memory:')\n"
+        "c.execute(\"VACUUM INTO '/tmp/x.db'\")",
+        error("DatabaseError: "),
     ),
     "ends_of_the_process": refused("import os\n", "os._exit(0)", "os.abort()"),
     "processes": refused(
@@ -488,7 +493,7 @@ BRIDGE: Mapping[str, Attack] = {
     ),
     "huge_key": Attack(
         f"{_ASK}ca.mcp_call('mcp__x__ask', {{'k' * 2**21: 1}})",
-        error(f"{ABORTED}: a host function was given a text of 2097158 bytes"),
+        error("BadRequest: 2,097,158 bytes, of 2,097,152 allowed"),
     ),
     "huge_name": Attack(f"{_ASK}ca.mcp_call('n' * 2**21)", error("Denied"), sent=1),
     "huge_output": Attack(f"{_OUT}output('x' * 2**21)", limit("output")),

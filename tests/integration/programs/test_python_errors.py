@@ -60,6 +60,16 @@ ERRORS = {
         r".*DeadlockError: deadlock: .*waits in run \(program\.py:2\)"
     ),
     "import caxton_agent\ncaxton_agent.output({1})": "TypeError: the output: .*",
+    "import caxton_agent as c\nc.mcp_call('a', {'b': 'é' * 2**20})": (
+        "caxton_agent.*BadRequest: 2,097,160 bytes, of 2,097,152 allowed.*"
+    ),
+    "import caxton_agent as c\nc.mcp_call('é' * 2**21)": (
+        "caxton_agent.*BadRequest: 4,194,304 bytes, of 2,097,152 allowed.*"
+    ),
+    "import sqlite3 as s\nc = s.connect(':memory:')\n"
+    "c.execute(\"ATTACH ':memory:' AS x\")\nc.execute('CREATE TABLE x.t(a)')\n1/0": (
+        "ZeroDivisionError: .*"
+    ),
     "import ssl": "To fix: .*",
     # Nothing in Python can survive these.
     "exec((lambda: 0).__code__.replace(co_code=b'\\xff' * 40))": (

@@ -293,3 +293,16 @@ async def test_only_the_first_compile_of_a_module_is_told(tmp_path: Path) -> Non
         async with WasmSandbox(tmp_path, KEY, compiling=compiling) as sandbox:
             await sandbox.prepare(NOTHING, Limits(), "run")
     assert told == ["begun", "done"]
+
+
+async def test_guest_of_a_run_that_another_waits_for_has_a_place(
+    compiled: Path,
+) -> None:
+    async with WasmSandbox(compiled, KEY, workers=1, guests=1) as sandbox:
+        first = asyncio.ensure_future(execute(sandbox, WAIT, door := FakeDoor(never)))
+        async with asyncio.timeout(SOON):
+            await door.called.wait()
+            for domain in ("test", "other"):
+                ending = await execute(sandbox, NOTHING, domain=domain, level=1)
+                assert ending.kind == "returned"
+        first.cancel()

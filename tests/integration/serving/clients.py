@@ -23,7 +23,7 @@ Mode: TypeAlias = Literal["auto", "legacy"]
 ACCEPT = {"accept": "application/json, text/event-stream"}
 
 
-def meta(**keys: str) -> RequestParamsMeta:
+def meta(**keys: object) -> RequestParamsMeta:
     return cast("RequestParamsMeta", keys)
 
 

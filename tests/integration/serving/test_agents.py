@@ -13,8 +13,8 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
-from caxton_host.core.log.events import RunCancelled, RunStarted
-from caxton_host.web.mcp.agents import IDEMPOTENCY_KEY, RUN_ID, STATE
+from caxton_host.core.log.events import RunCancelled, RunStarted, ToolDenied
+from caxton_host.web.mcp.agents import IDEMPOTENCY_KEY, NARROW, RUN_ID, STATE
 from tests.integration.serving.clients import Mode, meta, serving
 from tests.office import ANN, BOB, Office, Slow, who
 
@@ -202,3 +202,17 @@ async def test_a_key_has_its_bounds(tmp_path: Path, mode: Mode, key: str) -> Non
 
     assert result.is_error
     assert await office.scene.store.reader.runs(10) == []
+
+
+async def test_a_caller_narrows_the_run_of_its_call(tmp_path: Path, mode: Mode) -> None:
+    office = Office(tmp_path)
+    less = {"allow": [{"tools": ["demo/echo"]}]}
+    async with client(office, mode) as served:
+        result = await served.call_tool("sky", {}, meta=meta(**{NARROW: less}))
+        wrong = await served.call_tool("sky", {}, meta=meta(**{NARROW: "demo/echo"}))
+
+    recorded = await office.scene.store.reader.read(f"run/{run_of(result)}")
+    (denied,) = (e.event for e in recorded if isinstance(e.event, ToolDenied))
+    assert denied.rule == "narrow"
+    assert wrong.is_error
+    assert "io.caxton/narrow is an object" in str(wrong.content)

@@ -19,7 +19,7 @@ from caxton_host.core.calls import Retry as Retries
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.tool_catalog import Offered
-from caxton_host.core.log.events import Recorded
+from caxton_host.core.log.events import Recorded, RunSuspended
 from caxton_host.core.log.requests import Fail, GiveResult, Resend, Resolution
 from caxton_host.errors import CaxtonError, StoreError, ToolError
 from caxton_host.lib import codec
@@ -714,3 +714,22 @@ async def test_spans_of_the_log_are_those_that_were_sent(
     for span in collector.spans:
         assert times[0] <= span.start_time_unix_nano <= span.end_time_unix_nano
         assert span.end_time_unix_nano <= times[-1]
+
+
+@pytest.mark.parametrize("unsent", [(), (1,)])
+async def test_frozen_run_has_no_call_in_doubt(
+    collector: Collector, unsent: tuple[int, ...]
+) -> None:
+    scene = Scene(calling("weather"))
+    await scene.run()
+    whole, there = await scene.events(), scene.store.create("run/frozen")
+    what: dict[str, JSON] = {"kind": "server", "name": "demo"}
+    frozen = RunSuspended(reason="frozen", call=1, frozen=what, unsent=unsent)
+    await there.append(*whole[: 1 + len(unsent)], frozen)
+    recording = await Recording.load("frozen", scene.store.reader)
+
+    url = f"{collector.url}/v1/traces"
+    await asyncio.to_thread(send_again, recording, url, {})
+
+    calls = [line for line in tree(collector.spans) if "execute_tool" in line]
+    assert calls == ["  execute_tool weather frozen"] * len(unsent)

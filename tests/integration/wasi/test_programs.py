@@ -29,6 +29,7 @@ pytestmark = pytest.mark.timeout(400)
 ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
 FILE = b"from a file"
 DIGEST = codec.sha256(FILE)
+NOTHING = Grant()
 GRANT = Grant(allow=(rule("demo/echo"),))
 FOUND = {
     "input": {"a": 1},
@@ -60,9 +61,10 @@ class Scene:
         self.sandbox = sandbox
         clock = _Ticking()
         self.store = MemoryStore(clock=clock, entropy=FakeEntropy())
+        self.tools = FakeTools({("demo", "echo"): "hello back"})
         self.host = Host(
             store=self.store,
-            tools=FakeTools({("demo", "echo"): "hello back"}),
+            tools=self.tools,
             sandbox=sandbox,
             clock=clock,
             entropy=FakeEntropy(),
@@ -83,6 +85,21 @@ class Scene:
     async def read(self, run_id: str) -> list[Recorded]:
         """Return the events of a run."""
         return await self.store.reader.read(f"run/{run_id}")
+
+    async def resumed(
+        self,
+        run_id: str,
+        before: list[Recorded],
+        other: Scene,
+        grant: Grant = NOTHING,
+    ) -> list[Recorded]:
+        """Resume a run of another host, whose log ends after *before*."""
+        log = self.store.create(f"run/{run_id}")
+        for one in before:
+            assert one.event is not None
+            await log.append(one.event, blobs=other.store.blobs)
+        await self.host.resume(run_id, actor=ANN, grant=grant)
+        return await self.read(run_id)
 
     async def replayed(self, run_id: str) -> Any:  # noqa: ANN401 -- None is the point
         """Return where a replay differs: fuel is compared too."""
@@ -180,3 +197,34 @@ async def test_a_program_calls_tools_and_its_clock_moves_with_their_answers(
     assert payload(history[-1])["output"] == "hello back"
     assert isinstance(history[0].event, RunStarted)
     assert await scene.replayed(run_id) is None
+
+
+@pytest.mark.parametrize("after", [1, 2])
+async def test_a_program_that_was_killed_goes_on_with_what_its_log_holds(  # law 7
+    scene: Scene, program: Build, after: int
+) -> None:
+    command = Command(args=("one", "two"), files={"data/deep/a.txt": DIGEST})
+    run_id, whole = await scene.run(
+        program("go"), input={"a": 1}, command=command, files={DIGEST: FILE}
+    )
+
+    history = await Scene(scene.sandbox).resumed(run_id, whole[:after], scene)
+
+    assert history.pop(after).type == "RunResumed"
+    assert [*map(payload, history)] == [*map(payload, whole)]
+
+
+async def test_a_program_that_was_killed_does_not_repeat_its_calls(  # law 7
+    scene: Scene, program: Build
+) -> None:
+    run_id, whole = await scene.run(
+        program("c"), grant=GRANT, names={"echo": ("demo", "echo")}
+    )
+    again = Scene(scene.sandbox)
+
+    history = await again.resumed(run_id, whole[:3], scene, GRANT)
+
+    assert history.pop(3).type == "RunResumed"
+    assert [*map(payload, history)] == [*map(payload, whole)]
+    assert again.tools.asked == []
+    assert await again.replayed(run_id) is None

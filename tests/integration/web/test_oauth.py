@@ -190,6 +190,25 @@ async def test_what_it_may_is_what_its_claims_say(
     )
 
 
+@pytest.mark.parametrize(
+    ("scope", "sessions", "scopes"),
+    [
+        ("caxton:session:dev", ("dev",), set()),
+        ("session:ops session:dev", ("dev", "ops"), set()),
+        ("session:dev run", ("dev",), {"run"}),
+        ("session admin", (), {"admin"}),
+    ],
+)
+async def test_its_scopes_name_the_sessions_that_it_opens(
+    scope: str, sessions: tuple[str, ...], scopes: set[Scope], issuer: Issuer
+) -> None:
+    who = await issuer.who(issuer.token(scope=scope))
+
+    assert (who.sessions, who.scopes) == (sessions, frozenset(scopes))
+    assert who.is_client == (not scopes)
+    assert not who.opens("other")
+
+
 async def test_token_of_the_host_is_taken_as_well(issuer: Issuer) -> None:
     text = Token.new(FakeEntropy()).text
 

@@ -67,7 +67,7 @@ async def test_every_answer_is_as_the_document_says(tmp_path: Path) -> None:
             *("--header", "Authorization: Bearer boss"),
             *("--checks", ",".join(_CHECKS)),
             *("--phases", "examples,coverage,fuzzing"),
-            *("--max-examples", "20"),
+            *("--max-examples", "10"),
             *("--request-timeout", "20", "--generation-deterministic"),
             *("--warnings", "off", "--no-color"),
         )

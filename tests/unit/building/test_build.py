@@ -12,6 +12,7 @@ from caxton_host.building import (
     find_shared,
     languages,
     new_agent,
+    source_of,
     tools,
 )
 from caxton_host.building.build import described_by
@@ -159,13 +160,11 @@ def test_shipped_files_are_found_by_name() -> None:
 
 
 def test_a_folder_with_two_languages_needs_to_be_told_which(agent: Path) -> None:
-    (agent / "mine.rs").write_text(
-        "caxton::agent!(run); fn run() -> Result<(), String> { Ok(()) }"
-    )
+    (agent / "mine.rs").touch()
     with pytest.raises(UsageError, match=r"agent\.c and mine\.rs") as caught:
         build_agent(agent)
     assert caught.value.fix == "say which, for example --lang c"
-    assert build_agent(agent, lang="rust").lang == "rust"
+    assert source_of(agent, "rust") == ("rust", agent / "mine.rs")
     assert build_agent(agent, lang="c").lang == "c"
 
 

@@ -168,7 +168,8 @@ def test_every_granted_tool_but_the_model_is_offered_unless_the_author_chooses()
 @pytest.mark.parametrize(
     ("requested", "why"),
     [
-        (call("rm"), "denied: there is no tool 'rm' in this conversation"),
+        (call("r m"), "denied: there is no tool 'r m' in this conversation"),
+        (call(""), "denied: there is no tool '' in this conversation"),
         (call("chat"), "denied: there is no tool 'chat' in this conversation"),
         (call("mcp__time__n\u043ew"), r"there is no tool 'mcp__time__n\u043ew' in"),
         (call("x" * 500_000), f"denied: there is no tool '{'x' * 80}' in"),
@@ -202,11 +203,18 @@ def test_brackets_in_a_text_are_no_levels() -> None:
     assert told(conversation(wants(call(arguments=code)), DONE)) == ["noon"]
 
 
-def test_a_tool_that_is_granted_but_not_offered_is_not_called() -> None:
-    host = conversation(wants(call()), DONE)
+@pytest.mark.parametrize("name", [CLOCK.name, "rm"])
+def test_a_tool_that_the_author_left_out_is_not_called(name: str) -> None:
+    host = conversation(wants(call(name)), DONE)
     (why,) = told(host, tools=[])
-    assert why.startswith("denied: ")
+    assert why.startswith("denied: there is no tool ")
     assert [name for name, _ in host.calls] == ["chat", "chat"]
+
+
+def test_a_tool_that_the_model_made_up_is_denied_by_the_host() -> None:  # law 9
+    host = conversation(wants(call("rm", '{"f": 1}'), call()), DONE)
+    assert told(host) == ["denied: no rule allows rm (not_granted)", "noon"]
+    assert host.calls[1:3] == [("rm", {"f": 1}), (CLOCK.name, {})]
 
 
 @pytest.mark.parametrize(

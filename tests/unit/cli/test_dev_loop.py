@@ -107,6 +107,7 @@ def test_configured_agent_with_that_file_is_the_one_that_runs(tmp_path: Path) ->
 def test_folder_is_built_to_the_module_of_its_configured_agent(tmp_path: Path) -> None:
     folder = tmp_path / "hello"
     folder.mkdir()
+    (folder / "agent.c").touch()
     module = tmp_path / "modules" / "hello.wasm"
     agent = Agent(name="hi", module=module)
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from caxton_host.cli.grant_rejudge import Spending
 from caxton_host.core.calls import Completed
-from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace
+from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace, Sum
 from caxton_host.core.grants.decisions import Allowed
 from caxton_host.core.grants.grants import Rule
 from caxton_host.core.log.events import RunCompleted, ToolInvoked, settled
@@ -87,3 +87,20 @@ def test_rule_without_budgets_spends_nothing() -> None:
 
     assert spending.reserve("weather", "run/1", allowed(), invoked(1), DAY) is None
     assert spending.use("weather") == (0, 0)
+
+
+def test_shared_budgets_are_corrected_by_answers_in_the_times_of_the_log() -> None:
+    per_day = Sum(of="result$.n", limit=10, per="day", estimate=8)
+    rule = allowed(per_day)
+    key = f"{rule.rule.account}/{per_day.key}"
+    spending = Spending()
+    reserve = partial(spending.reserve, "weather")
+    correct = partial(spending.correct, "weather", {key: 8})
+
+    assert reserve("run/1", rule, invoked(1), DAY) is None
+    assert reserve("run/2", rule, invoked(1), DAY + 1)
+    correct({key: 1}, DAY + 2, 2)
+    assert reserve("run/2", rule, invoked(2), DAY + 3) is None
+    correct({key: 99}, 2 * DAY + 1, DAY)  # known on the next day
+    assert reserve("run/3", rule, invoked(1), 2 * DAY + 2)
+    assert reserve("run/3", rule, invoked(2), 3 * DAY) is None

@@ -85,6 +85,29 @@ def test_a_second_sigterm_does_not_wait_for_the_first() -> None:
         interrupt.run(stubborn())
 
 
+def test_a_second_signal_restores_the_terminal_before_it_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[object] = []
+
+    def left(code: int) -> None:
+        done.append(code)
+        raise SystemExit(code)
+
+    async def stubborn() -> None:
+        with interrupt.restoring(lambda: done.append("restored")):
+            try:
+                await waits()
+            finally:
+                ended()
+
+    monkeypatch.setattr(os, "_exit", left)
+    with pytest.raises(SystemExit):
+        interrupt.drive(stubborn(), "caxton")
+
+    assert done[:2] == ["restored", 143]
+
+
 def test_an_interrupt_that_python_cannot_raise_ends_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

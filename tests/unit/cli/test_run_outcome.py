@@ -8,7 +8,7 @@ import pytest
 
 from caxton_host.cli.run_text import call_lines, failure, report
 from caxton_host.core.analysis.checking import Known
-from caxton_host.core.calls import Completed, Denied, Failed
+from caxton_host.core.calls import Completed, Denied, Failed, Outcome
 from caxton_host.core.log.events import (
     Event,
     LogWritten,
@@ -137,6 +137,26 @@ def test_a_granted_tool_that_its_server_lacks_is_warned_of_once(
 
     warning = "warning: mcp__demo__echo is granted, and demo has no tool echo; "
     assert capsys.readouterr().err.count(warning) == 1
+
+
+def test_calls_that_end_alike_are_folded_in_a_report(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    denied = Denied(code="not_granted", message="no grant", rule=None)
+    ends: list[Outcome] = [denied] * 1000
+    ends += [Completed(duration_us=n * 1000) for n in range(7)]
+    ends += [Failed(kind="timeout", sent="unknown", message=str(n)) for n in range(6)]
+    events = [(invoked(n, {}), settled(n, end)) for n, end in enumerate(ends, 1)]
+    history = recorded(STARTED, *(event for pair in events for event in pair))
+
+    run = summarise("0198", history)
+    report(run, history, configured=True, servers=[])
+    shown = capsys.readouterr().err.splitlines()
+    assert len([line for line in shown if line.startswith("  call ")]) == 15
+    assert "  995 more calls of mcp__demo__echo  denied" in shown
+    assert "  2 more calls of mcp__demo__echo  ok" in shown
+    assert "  1 more call of mcp__demo__echo  failed" in shown
+    assert len(call_lines(history)) == 1013
 
 
 def test_a_call_is_shown_with_all_its_attempts() -> None:

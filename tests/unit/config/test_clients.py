@@ -1,123 +1,127 @@
-"""The files in which other programs look for their servers."""
+"""The clients that are known: where their files are, and what an entry looks like."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from caxton_host.config.clients import CLIENTS, entry, install, installed
+from caxton_host.config.clients import (
+    CLIENTS,
+    command_entry,
+    is_host,
+    session_entry,
+    usual,
+)
 from caxton_host.errors import UsageError
 
-COMMAND = ("/usr/bin/caxton", "--config", "/etc/caxton.toml", "serve", "--stdio")
-NEW = entry(CLIENTS["claude-desktop"], "caxton", COMMAND)
-SERVER = {"command": COMMAND[0], "args": [*COMMAND[1:]]}
+CONNECT = ("/usr/bin/caxton", "--config", "/etc/c.toml", "mcp", "connect", "dev")
 
 
 def test_an_entry_is_as_each_client_wants_it() -> None:
-    assert NEW == {"mcpServers": {"caxton": SERVER}}
-    assert entry(CLIENTS["vscode"], "agents", COMMAND) == {
-        "servers": {"agents": {"type": "stdio", **SERVER}}
+    server = {"command": CONNECT[0], "args": [*CONNECT[1:]]}
+    assert command_entry(CLIENTS["cursor"], CONNECT, {}) == server
+    assert command_entry(CLIENTS["vscode"], CONNECT, {"A": "${env:A}"}) == {
+        "type": "stdio",
+        **server,
+        "env": {"A": "${env:A}"},
     }
+
+
+# law 8
+@pytest.mark.parametrize(
+    ("client", "token"),
+    [
+        ("claude-code", "Bearer ${CAXTON_TOKEN}"),
+        ("cursor", "Bearer ${env:CAXTON_TOKEN}"),
+        ("vscode", "Bearer ${env:CAXTON_TOKEN}"),
+    ],
+)
+@pytest.mark.parametrize("path", ["", "/", "/mcp", "/mcp/dev"])
+def test_a_token_is_named_as_each_client_names_variables(
+    client: str, token: str, path: str
+) -> None:
+    assert session_entry(CLIENTS[client], f"https://host:8080{path}", "dev") == {
+        "type": "http",
+        "url": "https://host:8080/mcp/dev",
+        "headers": {"Authorization": token},
+    }
+
+
+@pytest.mark.parametrize(
+    ("client", "url"),
+    [
+        ("claude-desktop", "https://host:8080"),
+        ("cursor", "host:8080"),
+        ("cursor", "https://"),
+        ("cursor", "https://ann:hunter22@host"),
+        ("cursor", "https://host?token=hunter22"),
+    ],
+)
+def test_an_address_that_no_entry_can_have_is_refused(client: str, url: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        session_entry(CLIENTS[client], url, "dev")
+    assert refused.value.fix
+    assert "hunter22" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("name", "platform", "where"),
     [
-        ("claude-desktop", "linux", "home/.config/Claude/claude_desktop_config.json"),
+        ("claude-desktop", "linux", ["home/.config/Claude/claude_desktop_config.json"]),
         (
             "claude-desktop",
             "darwin",
-            "home/Library/Application Support/Claude/claude_desktop_config.json",
+            ["home/Library/Application Support/Claude/claude_desktop_config.json"],
         ),
-        ("cursor", "darwin", "home/.cursor/mcp.json"),
-        ("claude-code", "linux", "work/.mcp.json"),
-        ("vscode", "linux", "work/.vscode/mcp.json"),
+        ("cursor", "darwin", ["work/.cursor/mcp.json", "home/.cursor/mcp.json"]),
+        ("claude-code", "linux", ["work/.mcp.json", "home/.claude.json"]),
+        (
+            "vscode",
+            "linux",
+            ["work/.vscode/mcp.json", "home/.config/Code/User/mcp.json"],
+        ),
+        ("generic", "linux", []),
     ],
 )
-def test_each_client_has_its_file(name: str, platform: str, where: str) -> None:
+def test_each_client_has_its_files(name: str, platform: str, where: list[str]) -> None:
     environ = {"HOME": "/root/home"}
 
-    found = CLIENTS[name].path(environ, Path("/root/work"), platform)
+    found = CLIENTS[name].places(environ, Path("/root/work"), platform)
 
-    assert found == Path("/root") / where
-
-
-def test_all_else_in_a_file_stays_in_its_order(tmp_path: Path) -> None:
-    file = tmp_path / "deep" / "mcp.json"
-    file.parent.mkdir()
-    before = {"theme": "dark", "mcpServers": {"git": {"command": "g"}}, "ä": [1.50]}
-    file.write_text(json.dumps(before))
-    file.chmod(0o600)
-
-    backup = install(file, NEW, force=False)
-
-    after = json.loads(file.read_text("utf-8"))
-    assert after["mcpServers"].pop("caxton") == SERVER
-    assert json.dumps(after) == json.dumps(before)
-    assert backup is not None
-    assert json.loads(backup.read_text("utf-8")) == before
-    assert {file.stat().st_mode & 0o777, backup.stat().st_mode & 0o777} == {0o600}
+    assert [*found.values()] == [Path("/root") / path for path in where]
 
 
-def test_once_is_enough(tmp_path: Path) -> None:
-    file = tmp_path / "new" / "mcp.json"
+def test_the_file_of_a_project_is_meant_where_its_folder_is(tmp_path: Path) -> None:
+    places = CLIENTS["cursor"].places({"HOME": str(tmp_path / "home")}, tmp_path)
+    assert usual(places) == tmp_path / "home" / ".cursor" / "mcp.json"
 
-    assert install(file, NEW, force=False) is None
-    assert install(file, NEW, force=False) is None
+    (tmp_path / ".cursor").mkdir()
 
-    assert json.loads(file.read_text("utf-8")) == NEW
-    assert [one.name for one in file.parent.iterdir()] == ["mcp.json"]
-
-
-@pytest.mark.parametrize(
-    "before",
-    [
-        b"{",
-        b'{"a": 1} // mine',
-        b"[]",
-        b'{"mcpServers": []}',
-        b'{"a": 1, "a": 2}',
-        b"\xff\xfe\x00",
-        b"[" * 100_000,
-    ],
-)
-def test_a_file_that_would_lose_something_is_not_touched(
-    tmp_path: Path, before: bytes
-) -> None:
-    file = tmp_path / "mcp.json"
-    file.write_bytes(before)
-
-    with pytest.raises(UsageError, match="was not changed") as refused:
-        install(file, NEW, force=True)
-
-    assert str(file) in str(refused.value)
-
-    assert file.read_bytes() == before
+    assert usual(places) == tmp_path / ".cursor" / "mcp.json"
+    places = CLIENTS["claude-code"].places({"HOME": str(tmp_path / "home")}, tmp_path)
+    assert usual(places) == tmp_path / ".mcp.json"
 
 
-def test_another_server_of_that_name_is_replaced_only_if_that_is_said() -> None:
-    before = json.dumps({"mcpServers": {"caxton": {"command": "x"}}}).encode()
-
-    with pytest.raises(UsageError, match="another server 'caxton'"):
-        installed(before, NEW, force=False)
-
-    assert json.loads(installed(before, NEW, force=True)) == NEW
-
-
-def test_the_file_with_another_server_of_that_name_is_said(tmp_path: Path) -> None:
-    file = tmp_path / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": {"caxton": {"command": "x"}}}))
-
-    with pytest.raises(UsageError, match="another server 'caxton'") as refused:
-        install(file, NEW, force=False)
-
-    assert str(file) in str(refused.value)
-
-
-def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-
-    with pytest.raises(UsageError, match="cannot change"):
-        install(tmp_path / "file" / "mcp.json", NEW, force=False)
+def test_only_entries_of_a_host_are_recognised(tmp_path: Path) -> None:
+    config = tmp_path / "caxton.toml"
+    words = ["caxton", "--config", str(config)]
+    here = [
+        command_entry(CLIENTS["cursor"], [*words, "mcp", "connect", "dev"], {}),
+        command_entry(CLIENTS["claude-code"], [*words, "serve", "--stdio"], {}),
+        session_entry(CLIENTS["cursor"], "https://host", "dev"),
+    ]
+    assert all(is_host(one, config) and is_host(one) for one in here)
+    assert not is_host(here[0], tmp_path / "other.toml")
+    assert not any(
+        map(
+            is_host,
+            [
+                None,
+                {"command": "caxton", "args": ["mcp", "connect", "dev"]},
+                {"command": "x", "args": "serve --stdio"},
+                {"url": "https://host/mcp", "headers": {"Authorization": "Bearer x"}},
+                {"url": "https://host/mcp", "headers": []},
+            ],
+        )
+    )

@@ -611,7 +611,7 @@ def test_every_limit_can_be_set(folder: Folder) -> None:
         for field in dataclasses.fields(Limits)
     }
     sizes = ("module", "compile_memory", "memory", "params", "input", "result")
-    for name in (*sizes, "output", "log", "recorded", "files", "scratch"):
+    for name in (*sizes, "output", "log", "recorded", "sources", "files", "scratch"):
         written[name] = '"7B"'
     lines = "\n".join(f"{name} = {value}" for name, value in written.items())
     limits = folder.load(f"[agents.a.limits]\n{lines}").agents["a"].limits

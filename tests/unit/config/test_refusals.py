@@ -37,6 +37,23 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "not one of the known values",
             "refuse",
         ),
+        ("[servers.agents]\ncommand = 'x'", "servers.agents", "reserved", "name"),
+        (
+            "[[agents.a.allow]]\ntools = ['agents/*']",
+            "agents.a",
+            "could call itself: a -> a",
+            '[[agents.a.deny]] with tools = ["agents/a"]',
+        ),
+        (
+            "".join(
+                f"[[agents.{one}.allow]]\ntools = ['agents/{other}']\n"
+                for one, other in ("ab", "bc", "cb")
+            ),
+            "agents.b",
+            "could call itself: b -> c -> b",
+            "agents.c.deny",
+        ),
+        ("[agents.a]\nauthority = 'mine'", "agents.a.authority", "known values", "own"),
         (
             "[audit]\nanchor = 'http://h/x'",
             "audit.anchor",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace, Sum
@@ -240,6 +242,10 @@ ONE = "{ of = 'a', max = 1, per = 'run' }"
 PLACE = "agents.a.allow[1]"
 
 
+OF_ANSWER = "of = 'result$.usage.n', max = 5, per = 'run'"
+ANSWERED = Sum(of="result$.usage.n", limit=5_000_000, per="run", estimate=2 * 10**9)
+
+
 @pytest.mark.parametrize(
     ("text", "calls", "budgets"),
     [
@@ -273,6 +279,31 @@ PLACE = "agents.a.allow[1]"
             [
                 Sum(of="to.amount", limit=199_950_000, per="run"),
                 Sum(of="to.amount", limit=100_000, per="month"),
+            ],
+        ),
+        (
+            f"sum = {{ {OF_ANSWER}, estimate = 2000 }}",
+            None,
+            [ANSWERED],
+        ),
+        (
+            f"sum = {{ {OF_ANSWER}, estimate = 2000, price = 0.000002 }}",
+            None,
+            [replace(ANSWERED, price=2_000_000)],
+        ),
+        (
+            (
+                f"sum = {{ {OF_ANSWER}, estimate = 2000, prices = {{ by = 'p.model', "
+                "table = { 'm.small' = '0.00000015', large = 2 }, default = 1e-6 } }"
+            ),
+            None,
+            [
+                replace(
+                    ANSWERED,
+                    by="p.model",
+                    prices={"m.small": 150_000, "large": 2 * 10**12},
+                    price=1_000_000,
+                )
             ],
         ),
     ],
@@ -348,6 +379,70 @@ def test_rule_has_the_name_that_it_is_given(folder: Folder) -> None:
             "sum",
             "same sum twice",
             "keep one",
+        ),
+        (f"sum = {{ {OF_ANSWER} }}", "sum", "has no estimate", "estimate = 2000"),
+        (
+            "sum = { of = 'a', max = 5, per = 'run', estimate = 2 }",
+            "sum.estimate",
+            "only valid for a number of the answer",
+            "result$",
+        ),
+        (
+            "sum = { of = 'a', max = 5, per = 'run', price = 2 }",
+            "sum.price",
+            "only valid for a number of the answer",
+            "result$",
+        ),
+        (
+            "sum = { of = 'result$.a[', max = 5, per = 'run', estimate = 2 }",
+            "sum.of",
+            "brackets",
+            "$.items",
+        ),
+        (
+            f"sum = {{ {OF_ANSWER}, estimate = 0 }}",
+            "sum.estimate",
+            "not a number above 0",
+            "estimate = 200000",
+        ),
+        *(
+            (
+                f"sum = {{ {OF_ANSWER}, estimate = 2, price = {price} }}",
+                "sum.price",
+                "not a price from 0 to 1000000",
+                "0.000002",
+            )
+            for price in ("-1", "1e-13", "true", "nan", "1e7", "'1/2'", "[1]")
+        ),
+        (
+            (
+                f"sum = {{ {OF_ANSWER}, estimate = 2, price = 1, prices = "
+                "{ by = 'm', table = { a = 1 } } }"
+            ),
+            "sum",
+            "has a price and prices",
+            "default",
+        ),
+        (
+            f"sum = {{ {OF_ANSWER}, estimate = 2, prices = {{ by = 'm' }} }}",
+            "sum.prices",
+            "no prices in its table",
+            "m-small",
+        ),
+        (
+            (
+                f"sum = {{ {OF_ANSWER}, estimate = 2, prices = "
+                "{ by = 'm', table = { a = 'x' } } }"
+            ),
+            "sum.prices.table.a",
+            "not a price",
+            "0.000002",
+        ),
+        (
+            "sum = { of = 'result$.a', most = 5, per = 'run', estimate = 2 }",
+            "sum.most",
+            "unknown key",
+            "max",
         ),
         ("name = 'a/b'", "name", "not a valid rule name", "letters"),
     ],

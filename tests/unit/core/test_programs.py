@@ -76,7 +76,7 @@ def test_what_is_no_program_is_refused(source: bytes, message: str) -> None:
 
 
 def test_caller_passes_code_and_an_input() -> None:
-    program, value = called_with({"code": "run()", "input": [1]}, "javascript")
+    program, value, _ = called_with({"code": "run()", "input": [1]}, "javascript")
 
     assert (program.name, program.source, value) == ("code.js", b"run()", [1])
     assert called_with({"code": "run()"}, "python")[1] is None

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from caxton_host.core.calls import JSON, Completed, Denied, Effect, Route, ToolCall
+from caxton_host.core.grants.bounds import TODAY, Bound
 from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace, Sum
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.journal import Journal
@@ -96,7 +97,9 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.log = self.store.create(f"run/{self.run}")
-        self.journal = Journal(today=self.today)
+        today = self.today
+        bounds = [] if today is None else [Bound(name=TODAY, grant=today)]
+        self.journal = Journal(bounds=bounds)
         for seq, event in enumerate(self.history, 2):
             self.journal.apply(event, 7, seq)
         self.gate = Gateway(
@@ -331,6 +334,27 @@ async def test_call_that_waits_when_its_host_leaves_is_the_next_ones(
     assert scene.log.events == []
 
 
+@pytest.mark.parametrize("leaving", [False, True])
+async def test_call_that_is_refused_while_its_run_is_stopped_spends_nothing(
+    *, leaving: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:  # laws 2 and 7
+    async def append(*_: Event, **__: object) -> Refused | None:
+        raise asyncio.CancelledError(Refused(0, "r"))
+
+    scene = Scene(granted(TWO_A_DAY))
+    scene.gate.recorder.leaving = leaving
+    monkeypatch.setattr(scene.log, "append", append)
+
+    with pytest.raises(asyncio.CancelledError):
+        await scene.pay()
+
+    closed = [] if leaving else ["ToolInvoked", "ToolFailed"]
+    assert types(scene.log.events) == closed
+    assert scene.spends == [None] * (not leaving)
+    assert scene.journal.open_calls == []
+    assert scene.bank.asked == []
+
+
 # -- calls under way -----------------------------------------------------------
 
 
@@ -446,8 +470,8 @@ async def test_todays_sum_of_a_run_counts_what_the_run_had_spent() -> None:
     today = granted(Sum(of="amount", limit=2 * SECOND, per="run"))
     scene = Scene(granted(), today=today, history=[intent()])
 
-    scene.journal.today = today
-    assert scene.journal.tallies.today.spent == {"pay1/sum/run/amount": SECOND}
+    scene.journal.bind(Bound(name=TODAY, grant=today))
+    assert scene.journal.tallies.of("today").spent == {"pay1/sum/run/amount": SECOND}
     assert scene.journal.tallies.recorded.spent == {}
     assert [await scene.pay(2), await scene.pay(3)] == ["paid", "budget"]
 
@@ -461,7 +485,7 @@ async def test_what_a_run_had_spent_counts_even_if_today_would_not_allow_it() ->
     )
 
     assert scene.journal.tallies.recorded.spent == {"pay1/sum/run/amount": SECOND}
-    assert scene.journal.tallies.today.spent == {"pay1/sum/run/amount": SECOND}
+    assert scene.journal.tallies.of("today").spent == {"pay1/sum/run/amount": SECOND}
 
 
 # -- the store -----------------------------------------------------------------

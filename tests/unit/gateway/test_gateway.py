@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 import pytest
 
@@ -21,10 +22,14 @@ from caxton_host.core.calls import (
     reply,
     shortened,
 )
+from caxton_host.core.grants.bounds import TODAY, Bound
+from caxton_host.core.grants.freezes import Freezes, Halted
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.journal import Answered, Journal
+from caxton_host.core.grants.settlement import Correction
 from caxton_host.core.log.events import (
     Event,
+    Recorded,
     ToolCompleted,
     ToolDenied,
     ToolFailed,
@@ -188,7 +193,7 @@ async def test_digest_of_an_answer_that_is_cut_is_data_too() -> None:
 async def test_only_a_tool_that_reads_may_have_the_answer_of_another_call() -> None:
     today = Grant(allow=(rule("demo/get_weather"),))
     scene, unsafe, resumed = Scene(effect="read"), Scene(), Scene(effect="read")
-    resumed.gate.recorder.journal.today = today
+    resumed.gate.recorder.journal.bind(Bound(name=TODAY, grant=today))
     for one in (scene, unsafe, resumed):
         await one.gate.call(WEATHER)
 
@@ -248,10 +253,13 @@ async def test_attempt_and_denial_are_one_transaction() -> None:  # law 2
         queued: list[int]
 
         def queue(
-            self, *events: Event, blobs: Mapping[str, bytes] | None = None
+            self,
+            *events: Event,
+            blobs: Mapping[str, bytes] | None = None,
+            correct: Sequence[Correction] = (),
         ) -> None:
             groups.append([type(event).__name__ for event in events])
-            super().queue(*events, blobs=blobs)
+            super().queue(*events, blobs=blobs, correct=correct)
 
     groups: list[list[str]] = []
     plain = new_log()
@@ -367,7 +375,7 @@ async def test_error_while_deciding_is_a_denial(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("caxton_host.gateway.judge.decide", broken)
+    monkeypatch.setattr("caxton_host.gateway.judge.decide_all", broken)
     scene = Scene()
 
     outcome = (await scene.gate.call(WEATHER)).outcome
@@ -791,6 +799,29 @@ async def test_call_that_failed_is_sent_again_if_its_effect_allows_it(
     assert len({request.idempotency_key for request in scene.tools.asked}) == 1
     first, second = scene.waits
     assert 0.5 <= first <= 1 <= second <= 2
+
+
+@pytest.mark.parametrize(("sent", "unsent"), [("no", [1]), ("unknown", [])])
+async def test_call_that_is_frozen_before_a_retry_stays_open(
+    sent: Sent, unsent: list[int]
+) -> None:  # law 7
+    frozen: list[Freezes] = [Freezes()]
+
+    @dataclass(slots=True)
+    class Freezing(Scene):
+        async def waiting(self) -> None:
+            there = cast("Recorded", None)
+            frozen[:] = [Freezes({("server", "demo"): there})]
+
+    scene = Freezing(moody(("transport", sent)), effect="read", retry=THRICE)
+    judge = replace(scene.gate.judge, freezes=lambda: frozen[0])
+
+    with pytest.raises(Halted) as halted:
+        await replace(scene.gate, judge=judge).call(WEATHER)
+
+    assert [*halted.value.unsent] == unsent
+    assert scene.log.events == [invoked(effect="read")]
+    assert len(scene.tools.asked) == 1
 
 
 async def test_duration_of_a_call_is_that_of_all_its_attempts() -> None:

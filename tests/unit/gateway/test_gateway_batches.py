@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from caxton_host.core.calls import JSON, Completed, Effect, Outcome, Route, ToolCall
+from caxton_host.core.grants.bounds import TODAY, Bound
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.journal import Journal
+from caxton_host.core.grants.settlement import Correction
 from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import (
     CallResolved,
@@ -104,7 +106,9 @@ class Scene:
     telemetry: RunSpan = field(default_factory=NoTelemetry)
 
     def __post_init__(self) -> None:
-        self.journal = Journal(today=self.today)
+        today = self.today
+        bounds = [] if today is None else [Bound(name=TODAY, grant=today)]
+        self.journal = Journal(bounds=bounds)
         for seq, event in enumerate(self.history, 2):
             self.journal.apply(event, 70 + seq, seq)
         self.gateway = Gateway(
@@ -220,9 +224,14 @@ class Grouping(MemoryLog):
 
     groups: list[list[str]]
 
-    def queue(self, *events: Event, blobs: Mapping[str, bytes] | None = None) -> None:
+    def queue(
+        self,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        correct: Sequence[Correction] = (),
+    ) -> None:
         self.groups.append(types(list(events)))
-        super().queue(*events, blobs=blobs)
+        super().queue(*events, blobs=blobs, correct=correct)
 
     async def append(
         self,

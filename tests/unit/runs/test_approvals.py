@@ -26,7 +26,8 @@ from caxton_host.errors import Suspend, UsageError
 from caxton_host.lib import codec
 from caxton_host.ports.log import Refused, Reservation, Trace
 from caxton_host.ports.sandbox import Door, Ending, Guest
-from caxton_host.runs.approvals import Word, open_questions, say
+from caxton_host.remote.documents import waiting
+from caxton_host.runs.approvals import Word, open_questions, say, waiting_in
 from caxton_host.runs.cancellation import cancel_idle
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.run_request import ForkRequest
@@ -64,8 +65,10 @@ async def said(
     verdict: Verdict = "approve",
     seq: int | None = None,
     role: str = "ops",
+    by: str = "ann",
 ) -> ApprovalRequested:
-    word = Word(verdict=verdict, actor=ANN, reason="I looked", role=role)
+    actor: dict[str, JSON] = {**ANN, "id": by}
+    word = Word(verdict=verdict, actor=actor, reason="I looked", role=role)
     now = scene.clock.now()
     return await say(scene.store, scene.run_id, seq, word, now=now)
 
@@ -343,6 +346,66 @@ async def test_second_word_is_refused() -> None:
     await resumed(scene)
     with pytest.raises(UsageError, match="has completed"):
         await said(scene)
+
+
+async def test_call_waits_for_as_many_people_as_its_rule_says() -> None:
+    two = wanting(replace(OPS, count=2))
+    scene = await suspended(calling(WEATHER), two)
+    await said(scene)
+    with pytest.raises(Suspend, match="waits for an approval"):
+        await resumed(scene)
+    before = await scene.events()
+    with pytest.raises(UsageError, match=r"ann has approved it.*1 of 2 approved"):
+        await said(scene)
+    assert await scene.events() == before
+    await said(scene, by="bob")
+    assert types(await resumed(scene))[-1] == "RunCompleted"
+    assert sent(scene) == [("get_weather", 1)]
+    assert (await scene.replay()).verdict == "identical"
+
+
+async def test_first_denial_ends_the_question_of_several_people() -> None:
+    scene = await suspended(calling(WEATHER), wanting(replace(OPS, count=2)))
+    await said(scene)
+    await said(scene, "deny", by="bob")
+    with pytest.raises(UsageError, match="are: none"):
+        await said(scene, by="eve")
+    assert "ToolDenied" in types(await resumed(scene))
+    assert sent(scene) == []
+
+
+async def test_too_few_approvals_in_time_are_a_denial() -> None:
+    scene = await suspended(calling(WEATHER), wanting(replace(OPS, count=2)))
+    await said(scene)
+    scene.clock.time += 15 * MINUTE
+    assert "ToolDenied" in types(await resumed(scene))
+    assert sent(scene) == []
+
+
+async def test_person_who_started_the_run_may_deny_but_not_approve() -> None:
+    rules = wanting(replace(OPS, not_requester=True))
+    scene = await suspended(calling(WEATHER), rules)
+    with pytest.raises(UsageError, match="ann started the run"):
+        await said(scene)
+    await said(scene, by="bob")
+    assert types(await resumed(scene))[-1] == "RunCompleted"
+    scene = await suspended(calling(WEATHER), rules)
+    await said(scene, "deny")
+    assert "ToolDenied" in types(await resumed(scene))
+
+
+async def test_waiting_call_says_how_many_approved_and_who() -> None:
+    scene = await suspended(
+        calling(WEATHER), wanting(replace(OPS, count=2, not_requester=True))
+    )
+    await said(scene, by="bob")
+    recording = await Recording.load(scene.run_id, scene.store.reader)
+    [found] = waiting_in(recording, scene.clock.time)
+    told = found.to_document()
+    assert (told["count"], told["not_by"]) == (2, ANN)
+    assert told["given"] == [{"actor": {**ANN, "id": "bob"}, "role": "ops"}]
+    again = waiting(told)
+    assert again.to_document() == told
 
 
 # -- batches -------------------------------------------------------------------

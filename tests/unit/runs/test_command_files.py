@@ -104,6 +104,7 @@ def test_what_is_no_plain_file_is_refused_by_its_name(
     assert problem in str(caught.value)
     assert "[agents.teller] files" in str(caught.value)
     assert caught.value.fix
+    assert "limits" not in caught.value.fix
 
 
 def test_a_folder_that_is_gone_is_reported(tmp_path: Path) -> None:

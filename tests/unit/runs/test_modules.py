@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from hashlib import shake_256
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,13 @@ import pytest
 from caxton_host.core.calls import JSON
 from caxton_host.core.tools.manifest import section
 from caxton_host.errors import ModuleRefused, UsageError
-from caxton_host.runs.modules import check_input, output_mismatch, read_manifest
+from caxton_host.runs.modules import (
+    check_input,
+    output_mismatch,
+    read_manifest,
+    read_module,
+    read_program,
+)
 
 CORE = b"\0asm\1\0\0\0"
 PLACE = {
@@ -141,3 +149,23 @@ def test_a_long_complaint_is_cut() -> None:
     found = output_mismatch(module(output_schema=deep), 7)
     assert len(found) < 300
     assert found.endswith("...")
+
+
+def test_misspelt_file_is_named_with_the_one_that_it_may_mean(tmp_path: Path) -> None:
+    for name in ("clock.py", "clock.wasm"):
+        (tmp_path / name).touch()
+    with pytest.raises(UsageError, match=r"clok\.py: No such.*mean .*/clock\.py\?"):
+        read_program(tmp_path / "clok.py", "python")
+    with pytest.raises(UsageError, match=r"clok\.wasm: .*mean .*/clock\.wasm\?"):
+        read_module(tmp_path / "clok.wasm", 10)
+    with pytest.raises(UsageError, match=r"none/clok\.py: No such file or directory$"):
+        read_program(tmp_path / "none" / "clok.py", "python")
+
+
+@pytest.mark.parametrize("name", ["pipe.py", "pipe.wasm"])
+def test_pipe_is_refused_instead_of_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UsageError, match=rf"{name}: it is not a regular file"):
+        read_module(tmp_path / name, 10)
+    with pytest.raises(UsageError, match=rf"{name}: it is not a regular file"):
+        read_program(tmp_path / name, "python")

@@ -160,6 +160,15 @@ def test_caller_brings_the_program(library: Library) -> None:
     assert (code.program.name, code.input, code.module) == ("code.py", 5, b"python")
 
 
+def test_caller_may_name_the_only_tools_of_the_program(library: Library) -> None:
+    agent = Agent(name="a", program=CALLER, runtime="python")
+
+    code = library.code(agent, {"code": "x", "narrow": ["crm/find_*"]})
+
+    assert code.narrow == {"allow": [{"tools": ["crm/find_*"]}]}
+    assert library.code(agent, {"code": "x"}).narrow is None
+
+
 def test_description_of_an_agent_for_programs_says_what_it_takes(
     library: Library, tmp_path: Path
 ) -> None:

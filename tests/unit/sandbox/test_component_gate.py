@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import time
 
 import pytest
 import wasmtime
@@ -266,6 +265,7 @@ _TYPES = section(1, leb(10_000) + b"\x60\0\0" * 10_000)
 _WIDE = section(1, b"\1\x60" + leb(1_000) + b"\x7f" * 1_000 + b"\0")
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "inner",
     [
@@ -277,14 +277,10 @@ _WIDE = section(1, b"\1\x60" + leb(1_000) + b"\x7f" * 1_000 + b"\0")
         + section(
             10, b"\1" + leb(180_004) + leb(90_000) + b"\0\x7f" * 90_000 + b"\x0b"
         ),
-        section(5, b"\0") + section(7, b"\0"),
     ],
 )
-def test_many_modules_take_no_longer_than_one_large_one(inner: bytes) -> None:
-    data = _modules(inner)
-    began = time.process_time()
-    judge(data)
-    assert time.process_time() - began < 10  # it is about one; without a bound, 60
+def test_many_modules_share_the_bound_of_one(inner: bytes) -> None:
+    assert "too many things to look at" in refusal(_modules(inner))
 
 
 @pytest.mark.parametrize(
@@ -386,6 +382,7 @@ def test_any_sections_pass_or_are_refused(data: bytes) -> None:
     judge(COMPONENT + data)
 
 
+@pytest.mark.no_cover
 def test_every_single_flipped_bit_passes_or_is_refused() -> None:
     data = assembled(f"""(component {TYPES.replace("(eq 0)", "(sub resource)")}
       (core module (func) (memory 1) (table 1 funcref))

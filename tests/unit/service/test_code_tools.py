@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from caxton_host.config import Agent, Config
+from caxton_host.core.calls import JSON
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.tool_catalog import Offered
 from caxton_host.core.text.globs import Pattern
@@ -35,6 +36,7 @@ class Slow(FakeTools):
 
     open_now: asyncio.Event = field(default_factory=asyncio.Event)
     problem: str = ""
+    unlisted: dict[str, str] = field(default_factory=dict)
     lists: list[Collection[str]] = field(default_factory=list)
 
     async def offered(self, servers: Collection[str]) -> Offered:
@@ -42,7 +44,11 @@ class Slow(FakeTools):
         await self.open_now.wait()
         if self.problem:
             raise ServerUnavailable(self.problem)
-        return await FakeTools.offered(self, servers)
+        offered = await FakeTools.offered(self, servers)
+        silent: dict[str, dict[str, JSON]] = {
+            name: {"problem": why} for name, why in self.unlisted.items()
+        }
+        return replace(offered, servers={**offered.servers, **silent})
 
 
 def tools(*names: str) -> Slow:
@@ -117,6 +123,29 @@ async def test_without_tools_it_says_so_and_other_agents_stay_as_they_are() -> N
     assert (await told(code_tools(source, agent), agent)).endswith("It has no tools.")
     assert await told(code_tools(source, module), module) == "Computes."
     assert source.lists == [[]]
+
+
+async def test_description_says_which_tools_are_missing_and_quotes_no_problem() -> None:
+    source, agent = tools("crm/find"), sandbox("crm/*", "mail/*")
+    source.unlisted = {"mail": "env PASSWORD=hunter2"}
+
+    some = await told(code_tools(source, agent), agent)
+    assert some.endswith("Some tools are missing: these servers do not answer: mail.")
+    assert "hunter2" not in some  # law 8
+
+    none = await told(code_tools(source, sandbox("mail/*")), sandbox("mail/*"))
+    assert none.endswith("It has no tools now: these servers do not answer: mail.")
+
+    source.problem = "the server mail is down: env PASSWORD=hunter2"
+    code = code_tools(source, agent)
+    down = await told(code, agent)
+    assert down.endswith("It has no tools now: one of its servers does not answer.")
+
+    source.open_now.clear()
+    code = code_tools(source, agent, patience=0)
+    late = await told(code, agent)
+    assert late.endswith("It has no tools yet: its servers have not answered.")
+    await code.aclose()
 
 
 async def test_servers_that_start_are_not_waited_for_longer_than_patience() -> None:

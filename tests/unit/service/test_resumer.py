@@ -16,11 +16,12 @@ from caxton_host.app.serve_app import Serving
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant
-from caxton_host.core.log.events import RunResumed, RunSuspended
+from caxton_host.core.log.events import Frozen, RunResumed, RunSuspended, Thawed
 from caxton_host.core.log.requests import Request, Resend
 from caxton_host.core.log.runs import RESTORED, RunRow
 from caxton_host.errors import ForbiddenError, RestoredError, StoreError
 from caxton_host.runs.approvals import Word, say
+from caxton_host.runs.freezing import FreezeWatch, freeze, thaw
 from caxton_host.service.resumer import Resumer
 from tests.office import ANN, BOSS, Office, Slow, who
 from tests.scene import DEMO
@@ -92,6 +93,25 @@ async def test_a_run_goes_on_with_a_word_that_is_said_elsewhere(tmp_path: Path) 
         assert await resumer.asked(asked) == "looks at it"
 
         await until(office, run_id, "completed")
+
+
+async def test_a_frozen_run_goes_on_when_it_is_thawed(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    store, freezes = office.scene.store, FreezeWatch(office.scene.store.reader)
+    office.service.host.freezes = freezes
+    async with resuming(office) as resumer, freezes.watching(every=0.001):
+        freezes.thawed = resumer.look_again
+        frozen = Frozen(kind="server", name="demo", actor=BOB, reason="")
+        await freeze(store, frozen, agents=(), servers={"demo"})
+        await freezes.look()
+        run_id = await office.start()
+        assert await office.done(run_id) == "suspended"
+
+        await thaw(store, Thawed(kind="server", name="demo", actor=BOB, reason=""))
+
+        await until(office, run_id, "completed")
+    types = await office.types(run_id)
+    assert types.count("RunSuspended") == types.count("RunResumed") == 1
 
 
 async def test_a_run_goes_on_when_nobody_said_a_word_in_time(tmp_path: Path) -> None:

@@ -492,6 +492,7 @@ def corruption(where: random.Random) -> Forge:
     return change
 
 
+@pytest.mark.no_cover
 async def test_500_random_corruptions_are_found(tmp_path: Path) -> None:
     told = await written(tmp_path / "sound")
     keys = Keyring(tmp_path / "sound" / "state").known()

@@ -97,6 +97,7 @@ def test_what_needs_an_alert_is_there_before_anything_happens(read: Read) -> Non
     assert "caxton_worker_deaths" in zero
 
 
+@pytest.mark.no_cover
 def test_names_without_end_take_a_bounded_room(read: Read) -> None:
     for n in range(3 * MOST):
         read.metrics.add(CALLS, "demo", f"tool{n}", "ok")

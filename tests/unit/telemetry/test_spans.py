@@ -10,6 +10,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from caxton_host.core.calls import JSON, Failed, Route
 from caxton_host.core.grants.approvals import Unapproved
+from caxton_host.core.grants.freezes import Halted
 from caxton_host.core.log.events import ToolCompleted, ToolInvoked
 from caxton_host.errors import (
     Divergence,
@@ -62,6 +63,7 @@ def test_of_a_server_is_said_how_and_where_it_is_reached(
     ("raised", "error", "outcome"),
     [
         (Unapproved(1), None, "waits"),
+        (Halted(1, ("agent", "a")), None, "frozen"),
         (Suspend(1, "secret"), "in_doubt", "in_doubt"),
         (LeaseLost("secret"), "lease_lost", "in_doubt"),
         (StoreError("secret"), "store", None),

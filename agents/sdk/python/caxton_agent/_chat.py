@@ -33,6 +33,7 @@ _CALLS = 64
 _DEPTH = 64
 _SHOWN = 80
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_NAME = re.compile(r"[!-~]{1,128}")
 _BRACKET = re.compile(r"[][{}]")
 
 
@@ -110,13 +111,19 @@ def converse(
     if tools is None:
         tools = [tool for tool in list_tools() if tool.name != via]
     offered = {tool.name: tool for tool in tools}
+    # What the author left out is not called. Without that, the host decides.
+    asks = all(tool.name in {*offered, via} for tool in list_tools())
     for _ in range(rounds):
         said = chat(messages, tools=offered.values(), via=via, **options)
         messages.append(said)
         calls = said.get("tool_calls")
         if not calls:
             return said
-        for call, outcome in zip(calls, _outcomes(calls, offered), strict=True):
+        read = [
+            _read(function, offered, asks=asks and function["name"] != via)
+            for function in (call["function"] for call in calls)
+        ]
+        for call, outcome in zip(calls, _outcomes(read), strict=True):
             content = _told(outcome, most)
             answer = {"role": "tool", "tool_call_id": call["id"], "content": content}
             messages.append(answer)
@@ -175,20 +182,20 @@ def _bad(message: str) -> ToolError:
 
 
 def _outcomes(
-    calls: list[dict[str, JSON]], offered: dict[str, Tool]
+    read: list[tuple[str, dict[str, JSON]] | AgentError],
 ) -> list[Reply | AgentError]:
     """Make the calls that are valid, together, and return the outcome of each."""
-    read = [_read(call["function"], offered) for call in calls]
     valid = [call for call in read if not isinstance(call, AgentError)]
     answers = iter(mcp_call_many(valid) if valid else ())
     return [call if isinstance(call, AgentError) else next(answers) for call in read]
 
 
 def _read(
-    function: dict[str, JSON], offered: dict[str, Tool]
+    function: dict[str, JSON], offered: dict[str, Tool], *, asks: bool
 ) -> tuple[str, dict[str, JSON]] | AgentError:
     name, arguments = function["name"], function.get("arguments")
-    if name not in offered:
+    # A name that the model made up is the host's to deny, and to record.
+    if name not in offered and not (asks and _NAME.fullmatch(name)):
         shown = ascii(name[:_SHOWN])
         return Denied("not_offered", f"there is no tool {shown} in this conversation")
     try:

@@ -29,6 +29,7 @@ from wit_world.imports import host as wit
 
 from . import _still
 from ._bridge import Level, use
+from ._calls import BadRequest
 from ._run import end
 
 __all__ = ["load", "world"]
@@ -38,6 +39,8 @@ _BUILDING = (
     "imported: call them in run()"
 )
 _LOST = "the agent broke its own interpreter, which cannot tell the error"
+#: Bytes of a text for the host.
+_LARGEST = 2 * 1024 * 1024
 _LEVELS = {level.name.lower(): level for level in wit.Level}
 
 
@@ -56,11 +59,11 @@ class _Wire:
 
     def mcp_call(self, name: str, params: str) -> str:
         self._now = None
-        return wit.mcp_call(name, params)
+        return wit.mcp_call(_bounded(name), _bounded(params))
 
     def mcp_call_many(self, batch: str) -> str:
         self._now = None
-        return wit.mcp_call_many(batch)
+        return wit.mcp_call_many(_bounded(batch))
 
     def now(self) -> int:
         """Return the time, which only calls change: event loops often ask for it."""
@@ -70,6 +73,13 @@ class _Wire:
 
     def log(self, level: Level, text: str) -> None:
         wit.log(_LEVELS[level], text)
+
+
+def _bounded(text: str) -> str:
+    """Return *text*; refuse one that would end the interpreter."""
+    if len(text) * 4 > _LARGEST and (size := len(text.encode())) > _LARGEST:
+        raise BadRequest("bad_request", f"{size:,} bytes, of {_LARGEST:,} allowed")
+    return text
 
 
 def load(name: str) -> type[wit_world.WitWorld]:

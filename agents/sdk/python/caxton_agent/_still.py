@@ -34,6 +34,8 @@ _NO_SOCKETS = "an agent has no network: call a tool that has access"
 _NO_PROCESS = "an agent has no process: raise SystemExit to end the run"
 _NO_SIGNALS = "an agent has no signals"
 _NO_DATABASES = "an agent has no files: connect to ':memory:'"
+#: ``sqlite3.SQLITE_ATTACH``.
+_ATTACH = 24
 
 #: Functions of the module posix without effects outside the agent.
 _HARMLESS = {
@@ -208,11 +210,25 @@ def install_late() -> None:
         loop = importlib.import_module("caxton_agent._loop").Loop
         for module in (asyncio, asyncio.events):
             _replace(module, "new_event_loop", loop)
+    if sqlite := modules.get("sqlite3"):
+        _replace(sqlite, "connect", _connecting(sqlite.connect))
     if threading := modules.get("threading"):
         _threads.install_late(threading)
     if queue := modules.get("queue"):
         queue.SimpleQueue = modules["_queue"].SimpleQueue = queue._PySimpleQueue  # noqa: SLF001 -- what it is without C
     modules["_random"].Random = random.Random
+
+
+def _connecting(connect: Callable[..., Any]) -> Callable[..., Any]:
+    def authorize(action: int, name: str | None, *_: object) -> int:
+        return int(action == _ATTACH and name not in {"", ":memory:"})
+
+    def connected(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 -- as it was
+        made = connect(*args, **kwargs)
+        made.set_authorizer(authorize)  # Without files, SQLite ends the interpreter.
+        return made
+
+    return connected
 
 
 def _guard(owner: Any, name: str, why: str) -> None:  # noqa: ANN401 -- a module or class

@@ -333,6 +333,7 @@ function summary(now, waits, update) {
     el("div", { className: "row" }, ...found),
     ...asked,
   ];
+  for (const one of now.bounds ?? []) nodes.push(el("h2", {}, `Bound by ${one.name}`), text(one.grants));
   if (now.output !== null) nodes.push(el("h2", {}, "Output"), text(now.output));
   if (now.error !== null) nodes.push(el("h2", {}, "Error"), text(now.error));
   return nodes;
@@ -399,6 +400,7 @@ function question(one) {
       ["Agent", one.agent],
       ["Rule", one.rule],
       ["For", one.by.length ? one.by.join(", ") : "anybody who may decide"],
+      ["Approved", `${one.given.length} of ${one.count}${one.not_by ? `; not by ${one.not_by.id}` : ""}`],
       ["Asked", `${t.time(one.asked_at)} UTC`],
       ["Until", one.until === null ? "no end" : `${t.time(one.until)} UTC`],
       ["SHA-256", one.params_sha256],

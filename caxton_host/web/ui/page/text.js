@@ -108,7 +108,7 @@ export class Waits {
 
   // Whether to resume the run does anything.
   get resumes() {
-    return ![null, "approval", "in_doubt"].includes(this.reason);
+    return ![null, "approval", "in_doubt", "child"].includes(this.reason);
   }
 }
 

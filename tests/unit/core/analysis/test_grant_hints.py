@@ -16,7 +16,9 @@ from caxton_host.core.grants.budgets import CallCount, Sum
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.decisions import Attempt, Considered, Refusal, Tally
 from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.provenance import Sources
 from caxton_host.core.text.globs import Pattern
+from tests.provenance.runs import started
 
 ECHO = Attempt(route=Route(server="demo", tool="echo"), size=20, now=2_000_000)
 RULE = Rule(id="allow[1]", tools=(Pattern.parse("demo/echo"),), source="caxton.toml:9")
@@ -145,6 +147,18 @@ def test_value_that_could_not_be_judged_is_told_in_words() -> None:
     grant = Grant(allow=(replace(RULE, params=wanted),))
 
     assert told(grant, attempt).endswith("# $ could not be judged")
+
+
+def test_value_that_has_a_source_is_no_reason() -> None:
+    params = Conditions.parse({"to": {"from": ["input"]}, "amount": {"max": 5}})
+    rule = Rule(id="allow[1]", tools=(Pattern.parse("demo/*"),), params=params)
+    sources = Sources(params.wanted, 2**20)
+    sources.apply(started("pay bob"))
+    attempt = replace(ECHO, params={"to": "bob", "amount": 9}, sources=sources)
+
+    line = told(Grant(allow=(rule,)), attempt).splitlines()[-1]
+
+    assert line == "params.amount = { max = 9 }"
 
 
 def test_remedy_is_of_the_rule_that_came_furthest() -> None:

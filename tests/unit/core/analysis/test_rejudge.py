@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from caxton_host.core.analysis.rejudge import RejudgedCall, Rejudger, explain
 from caxton_host.core.calls import JSON, Completed, Denied, Failed, Outcome, Route
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.budgets import UNIT, Sum
+from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.decisions import Allowed, Attempt, Refusal, Tally, decide
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.log.events import (
@@ -21,6 +23,7 @@ from caxton_host.core.log.events import (
     settled,
 )
 from caxton_host.core.text.globs import Pattern
+from tests.unit.store.fakes import run_started
 
 ECHO = Route(server="demo", tool="echo")
 OK = Completed()
@@ -135,6 +138,37 @@ def test_what_is_denied_now_was_not_called() -> None:
     )
 
     assert [one.code for one in judged] == ["not_granted", "allowed"]
+
+
+TOKENS = Sum(of="result$.n", limit=10 * UNIT, per="run", estimate=4 * UNIT)
+
+
+def said(number: JSON, **more: Any) -> Completed:  # noqa: ANN401 -- fields of all kinds
+    return Completed(data={"n": number}, **more)
+
+
+def codes(*answers: Completed) -> list[str]:
+    """Return the verdicts on calls with these answers, and on one more."""
+    budgets = (TOKENS,)
+    grant = Grant(allow=(replace(rule("demo/echo"), budgets=budgets, name="model"),))
+    events = [e for n, one in enumerate((*answers, OK), 1) for e in call(n, one)]
+    return [one.code for one in retried(Rejudger(grant=grant), *events)]
+
+
+def test_a_run_spends_what_its_answers_say() -> None:
+    assert codes(said(7)) == ["allowed", "budget"]
+    assert codes(said(1), said(1), said(1)) == ["allowed"] * 4
+    assert codes(said("x"), said("x")) == ["allowed", "allowed", "budget"]
+    assert codes(said(99, cached=True)) == ["allowed", "allowed"]
+
+
+def test_answer_that_the_log_lacks_has_spent_what_was_recorded() -> None:
+    key = f"model/{TOKENS.key}"
+    cut_ = Completed(data={"$cut": {}}, settles={key: 7 * UNIT, "another": 99})
+
+    assert codes(cut_) == ["allowed", "budget"]
+    # The price of the other grant counts, where the answer is known.
+    assert codes(said(1, settles={key: 7 * UNIT})) == ["allowed", "allowed"]
 
 
 def test_rules_expire_by_the_times_of_the_log() -> None:
@@ -338,3 +372,49 @@ def test_explanation_of_a_denial_names_what_denied() -> None:
     assert explain(grant, Attempt(route=ECHO), Tally()).rule == "deny[1]"
     assert explain(Grant(), Attempt(route=ECHO), Tally()).rule is None
     assert explain(Grant(), Attempt(route=ECHO), Tally()).code == "not_granted"
+
+
+# -- rules about sources -------------------------------------------------------
+
+_FROM = Conditions.parse({"to": {"from": ["office/list$.ibans[*]"]}})
+_OFFICE = Completed(data={"structuredContent": {"ibans": ["DE02"]}})
+_PAY = Rule(id="allow[2]", tools=(Pattern.parse("bank/pay"),), params=_FROM)
+
+
+def made(
+    number: int, tool: str, outcome: Outcome = OK, **params: JSON
+) -> tuple[Event, Event]:
+    server, _, name = tool.partition("/")
+    event = replace(invoked(number), server=server, tool=name, params=params)
+    return event, settled(number, outcome)
+
+
+def test_an_old_run_is_judged_by_a_rule_about_sources() -> None:  # law 5
+    trial = Rejudger(grant=Grant(allow=(rule("office/list"), _PAY)))
+
+    listed, honest, injected = retried(
+        trial,
+        run_started(),
+        *made(1, "office/list", _OFFICE),
+        *made(2, "bank/pay", to="DE02"),
+        *made(3, "bank/pay", to="LT60"),
+    )
+
+    assert [one.code for one in (listed, honest)] == ["allowed", "allowed"]
+    assert (injected.was, injected.code, injected.changed) == (
+        *("allowed", "params"),
+        True,
+    )
+
+
+def test_an_answer_that_the_agent_had_counts_although_it_would_be_denied_now() -> None:
+    trial = Rejudger(grant=Grant(allow=(_PAY,)))
+
+    listed, paid = retried(
+        trial,
+        run_started(),
+        *made(1, "office/list", _OFFICE),
+        *made(2, "bank/pay", to="DE02"),
+    )
+
+    assert [one.code for one in (listed, paid)] == ["not_granted", "allowed"]

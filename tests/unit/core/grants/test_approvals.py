@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from caxton_host.core.calls import JSON, Route, ToolCall
-from caxton_host.core.grants.approvals import Approve
+from caxton_host.core.grants.approvals import Approve, Asked, unmet
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.decisions import Allowed, Attempt, Tally, decide
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.journal import Fresh, Journal
-from caxton_host.core.log.events import ApprovalDecided, ApprovalRequested, Event
+from caxton_host.core.log.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    Event,
+    ToolInvoked,
+)
 from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import LogBrokenError, NondeterminismError, UsageError
 
 OPS = Approve(by=("ops", "board"), within=900.0)
 LARGE = Approve(when=Conditions.parse({"amount": {"min": 10000}}, deny=True))
+
+BOTH = Approve(by=("ops", "board"), count=2, not_requester=True)
+ANN: dict[str, JSON] = {"kind": "token", "id": "ann", "authenticated": True}
 
 
 def rule(approve: Approve | None, name: str = "allow[1]") -> Rule:
@@ -37,15 +49,30 @@ def asked(call: int = 1) -> ApprovalRequested:
     )
 
 
-def decided(verdict: str, role: str = "") -> ApprovalDecided:
-    return ApprovalDecided(call=1, verdict=verdict, actor={}, reason="", role=role)
+def decided(verdict: str, role: str = "", by: str = "ann") -> ApprovalDecided:
+    actor: dict[str, JSON] = {"kind": "token", "id": by, "authenticated": True}
+    return ApprovalDecided(call=1, verdict=verdict, actor=actor, reason="", role=role)
+
+
+INTENT = ToolInvoked(
+    call=1,
+    name="x",
+    server="demo",
+    tool="x",
+    params={},
+    params_sha256="",
+    effect="read",
+    rule="allow[1]",
+    idempotency_key="",
+    fuel=7,
+)
 
 
 def called(fuel: int = 7) -> ToolCall:
     return ToolCall(number=1, name="x", params={}, digest="", fuel=fuel)
 
 
-@pytest.mark.parametrize("approve", [None, Approve(), OPS, LARGE])
+@pytest.mark.parametrize("approve", [None, Approve(), OPS, LARGE, BOTH])
 def test_grant_comes_back_from_the_log_with_its_people(approve: Approve | None) -> None:
     grant = Grant(allow=(rule(approve),))
     assert Grant.from_payload(grant.to_payload()) == grant
@@ -100,7 +127,48 @@ def test_first_rule_that_allows_a_call_says_who_has_to_approve_it() -> None:
 def test_yes_of_one_of_those_is_enough(
     approve: Approve, roles: tuple[str, ...], *, met: bool
 ) -> None:
-    assert approve.met_by(roles) is met
+    assert approve.met_by([decided("approve", role) for role in roles], {}) is met
+
+
+#: Who decides, and how: the requester is ann.
+DECISIONS = st.lists(
+    st.builds(
+        decided,
+        st.sampled_from(["approve", "approve", "approve", "deny"]),
+        st.sampled_from(["ops", "board", "sales"]),
+        st.sampled_from(["ann", "bob", "eve", "kim"]),
+    ),
+    max_size=6,
+).flatmap(lambda made: st.tuples(st.just(made), st.permutations(made)))
+
+
+@given(DECISIONS, st.integers(1, 3), st.booleans())
+def test_order_of_approvals_does_not_matter_and_a_denial_ends_it(
+    orders: tuple[list[ApprovalDecided], list[ApprovalDecided]],
+    count: int,
+    not_requester: bool,  # noqa: FBT001
+) -> None:  # law 4
+    approve = Approve(by=("ops", "board"), count=count, not_requester=not_requester)
+
+    def end(of: list[ApprovalDecided]) -> str:
+        barred = approve.not_by(ANN)
+        one = Asked(replace(asked(), by=approve.by, count=count, not_by=barred))
+        for decision in of:
+            one = one.after(decision)
+        verdict = unmet(INTENT, [("allow[1]", approve)], one, 0, ANN)
+        return "yes" if verdict is None else type(verdict).__name__
+
+    decisions, shuffled = orders
+    people = {
+        one.actor["id"]
+        for one in decisions
+        if one.role != "sales" and not (not_requester and one.actor == ANN)
+    }
+    if any(one.verdict == "deny" for one in decisions):
+        expected = "Denied"
+    else:
+        expected = "yes" if len(people) >= count else "ApprovalRequested"
+    assert end(decisions) == end(shuffled) == expected
 
 
 def told(*events: Event) -> Journal:
@@ -116,7 +184,7 @@ def test_yes_of_several_roles_adds_up_and_a_question_opens_again() -> None:
     )
     question = journal.question(1)
     assert question is not None
-    assert question.roles == frozenset({"ops", "board"})
+    assert [one.role for one in question.given] == ["ops", "board"]
     assert not question.waits
     assert journal.waiting == []
     journal.apply(asked(), 100, 6)

@@ -12,6 +12,7 @@ from caxton_host.core.grants.tool_catalog import (
     Catalogue,
     Offered,
     catalogue_for,
+    definitions,
     listing,
     pinned,
     reaching,
@@ -270,3 +271,42 @@ def test_a_name_that_could_mean_two_tools_leads_nowhere() -> None:
     assert plain not in reaching({}, ["go.ne", "go_ne"], Offered())
     twice = gone(x=ToolOptions(expose_as="one"), y=ToolOptions(expose_as="one"))
     assert "one" not in reaching({}, ["gone"], twice)
+
+
+def shown_to_clients(**options: object) -> dict[str, JSON]:
+    known = {
+        "name": "echo",
+        "title": "Echo",
+        "description": "Theirs.",
+        "inputSchema": {"type": "object"},
+        "outputSchema": {"type": "object"},
+        "annotations": {"readOnlyHint": True},
+    }
+    entry: dict[str, JSON] = {
+        "server": "demo",
+        "tool": "echo",
+        "definition_sha256": "d",
+        "visible": True,
+    }
+    entry |= options  # type: ignore[arg-type]  # JSON
+    hidden: dict[str, JSON] = {"server": "demo", "tool": "rm"}
+    (tool,) = definitions({"echo_": entry, "rm": hidden}, {"d": known})  # type: ignore[dict-item]
+    return tool
+
+
+def test_a_client_is_shown_the_definition_of_the_server() -> None:
+    tool = shown_to_clients()
+    assert (tool["name"], tool["title"]) == ("echo_", "Echo")
+    assert tool["annotations"] == {"readOnlyHint": True}
+    assert "outputSchema" in tool
+
+
+def test_a_client_is_shown_what_the_operator_says_of_a_tool() -> None:
+    own = {"type": "object", "required": ["text"]}
+    tool = shown_to_clients(description="Ours.", input_schema=own)
+    assert (tool["description"], tool["inputSchema"]) == ("Ours.", own)
+
+
+@pytest.mark.parametrize("option", [{"reply": "message"}, {"over_limit": "cut"}])
+def test_no_schema_promises_what_is_withheld(option: dict[str, object]) -> None:
+    assert "outputSchema" not in shown_to_clients(**option)

@@ -102,6 +102,8 @@ def test_every_event_of_the_design_is_there() -> None:
         "RunErased",
         "TokenCreated",
         "TokenRevoked",
+        "Frozen",
+        "Thawed",
     ]
 
     assert sorted(EVENT_TYPES) == sorted(names)
@@ -115,17 +117,18 @@ def test_every_event_of_the_design_is_there() -> None:
             RunStarted,
             """agent actor module_sha256 abi entry input context limits seed grants
             grants_sha256 catalogue servers host engine parent forked_from
-                resources unlisted program command""",
+                resources unlisted program command bounds vouched called_by callers
+                carried""",
         ),
         (
             ToolInvoked,
             """call name server tool params params_sha256 effect rule
-            idempotency_key fuel spends""",
+            idempotency_key fuel spends sources""",
         ),
         (
             ToolCompleted,
             """call is_error message data blobs duration_us attempts bytes cut cached
-            withheld""",
+            withheld settles reached""",
         ),
         (LogWritten, "n level text"),
     ],

@@ -348,6 +348,9 @@ def test_document_has_the_keys_that_were_promised() -> None:
         "forked_from",
         "waits_for",
         "program",
+        "bounds",
+        "parent",
+        "called_by",
     }
 
 
@@ -388,5 +391,6 @@ def document(
         "params": None,
         "duration_us": None,
         "cached": False,
+        "run": None,
         **given,
     }

@@ -88,6 +88,7 @@ def test_the_vectors_of_certificate_transparency() -> None:
         assert naive(LEAVES[:count]).hex() == root
 
 
+@pytest.mark.no_cover
 @given(st.lists(st.integers(0, 1100), max_size=4))
 def test_a_tree_is_the_same_however_it_grows(steps: list[int]) -> None:
     hashes = many(sum(steps))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.text.jsonpath import JsonPath, masked
+from caxton_host.core.text.jsonpath import JsonPath, masked, selected
 from caxton_host.core.text.redact import MASK
 from caxton_host.errors import UsageError
 from tests.scene import JSON_VALUES
@@ -58,6 +58,12 @@ def test_path_leads_where_the_standard_says(
     path: str, value: JSON, found: JSON
 ) -> None:
     assert mask(value, path) == found
+
+
+def test_place_from_the_end_of_a_list_is_named_from_its_start() -> None:
+    path = JsonPath.parse("$..[-1]")
+
+    assert [*selected({"a": [1, 2], "b": [], "c": 3}, path)] == [(("a", 1), 2)]
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,48 @@ async def test_the_same_key_is_the_same_run(tmp_path: Path) -> None:
     assert other.json()["type"] == "/problems/refused"
 
 
+async def test_a_caller_narrows_its_run(tmp_path: Path) -> None:
+    key = {"idempotency-key": "k1"}
+    asked = {"agent": "weather", "narrow": {"allow": [{"tools": ["demo/echo"]}]}}
+    async with calling(Office(tmp_path)) as client:
+        run = await client.post("/api/v1/runs?wait=20", json=asked, headers=key)
+        wide = await client.post("/api/v1/runs", json={"agent": "weather"}, headers=key)
+        told = await client.get(f"{run.headers['location']}/explain?seq=2")
+
+    (bound,) = run.json()["bounds"]
+    assert (bound["name"], bound["grants"]["allow"][0]["tools"]) == (
+        "narrow",
+        ["demo/echo"],
+    )
+    assert (told.json()["verdict"], told.json()["rule"]) == ("not_granted", "narrow")
+    # the same key with another narrowing is another request
+    assert wide.status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("narrow", "status", "detail"),
+    [
+        ({"allow": [{"tools": ["demo"]}]}, 422, "narrow: allow[1].tools.1: "),
+        ({"allow": [{"tols": []}]}, 422, "narrow: allow[1].tols: unknown key"),
+        ({"allow": [{"tools": ["${env:HOME}/x"]}]}, 422, "narrow: allow.1.tools.1: "),
+        ({"deny": []}, 400, ""),
+        ([], 400, ""),
+    ],
+)
+async def test_what_is_no_narrowing_starts_no_run(
+    tmp_path: Path, narrow: JSON, status: int, detail: str
+) -> None:
+    office = Office(tmp_path)
+    async with calling(office) as client:
+        asked = {"agent": "weather", "narrow": narrow}
+        refused = await client.post("/api/v1/runs", json=asked)
+
+    assert refused.status_code == status
+    assert refused.json()["detail"].startswith(detail)
+    assert refused.json()["fix"]
+    assert await office.scene.store.reader.runs(10) == []
+
+
 async def test_a_run_of_somebody_else_is_not_found(tmp_path: Path) -> None:
     # a foreign id and one that nobody has look the same
     office = Office(tmp_path)

@@ -10,16 +10,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from caxton_host.config import OAuth, Serve
 from caxton_host.core.calls import JSON
+from caxton_host.core.grants.freezes import Freezes
 from caxton_host.core.grants.principals import Token
-from caxton_host.core.log.events import TokenCreated, TokenRevoked
-from caxton_host.errors import StoreError, UsageError
+from caxton_host.core.log.events import Frozen, TokenCreated, TokenRevoked
+from caxton_host.errors import ForbiddenError, StoreError, UsageError
 from caxton_host.ports.serving import TokenRow
 from caxton_host.runs.admission import RunQueue
+from caxton_host.runs.freezing import freeze, freezes_of
 from caxton_host.store.memory import MemoryStore, MemoryTokens
 from caxton_host.web.edge.authentication import (
     Identity,
     LocalIdentity,
     ReauthenticatedSend,
+    ThawedIdentity,
     TokenIdentity,
     Unauthenticated,
     identity_of,
@@ -47,6 +50,9 @@ class Lost:
 
     async def find(self, token_id: str) -> TokenRow | None:
         raise StoreError(f"no database to look up {token_id}")
+
+    async def all(self) -> list[TokenRow]:
+        raise StoreError("no database to read")
 
 
 async def known(*rows: TokenRow) -> MemoryTokens:
@@ -137,6 +143,21 @@ async def test_token_expires_by_the_clock_of_the_host() -> None:
     clock.time = 10
 
     assert "expired" in (await refused(identity, f"Bearer {TOKEN.text}")).challenge
+
+
+async def test_frozen_token_is_known_and_refused_until_it_is_thawed() -> None:
+    store = MemoryStore(clock=CLOCK, entropy=FakeEntropy())
+    await store.tokens.add(ROW, "host/1", created())
+    frozen = Frozen(kind="token", name="ci", actor=ANN, reason="stolen")
+    await freeze(store, frozen, agents=(), servers=())
+    now = await freezes_of(store)
+    identity = ThawedIdentity(TokenIdentity(store.tokens, CLOCK), lambda: now)
+    with pytest.raises(ForbiddenError, match="the token is frozen") as refusal:
+        await identity.principal(f"Bearer {TOKEN.text}")
+    assert "stolen" not in str(refusal.value)
+    await refused(identity, f"Bearer {OTHER.text}")
+    now = Freezes()
+    assert (await identity.principal(f"Bearer {TOKEN.text}")).id == ROW.id
 
 
 async def test_who_cannot_be_looked_up_is_not_let_in() -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import Event, RunCancelled, RunCompleted, RunFailed
+from caxton_host.runs.agent_tools import AgentTool
 from caxton_host.runs.modules import AgentDescription
-from caxton_host.web.mcp.agents import RUN_ID, STATE, AgentTool, ended
+from caxton_host.web.mcp.agents import RUN_ID, STATE, ended, listed
 
 
 def tool(
@@ -82,7 +83,7 @@ def test_references_hold_where_a_schema_is_moved_to() -> None:
     assert it.input_schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     assert not it.mismatch({"input": ["Oslo"]})
     assert it.mismatch({"input": ["Bergen"]})
-    assert it.listed().input_schema["type"] == "object"
+    assert listed(it).input_schema["type"] == "object"
 
 
 def test_the_output_is_the_result_as_text_and_as_an_object() -> None:

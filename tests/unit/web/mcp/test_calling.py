@@ -13,8 +13,9 @@ from mcp_types import CallToolResult
 from caxton_host.core.log.events import Event, RunCompleted, ToolInvoked, ToolProgress
 from caxton_host.errors import StoreError
 from caxton_host.runs.admission import Ticket
+from caxton_host.runs.agent_tools import AgentTool
 from caxton_host.store.memory import MemoryLog
-from caxton_host.web.mcp.agents import RUN_ID, AgentTool
+from caxton_host.web.mcp.agents import RUN_ID
 from caxton_host.web.mcp.calling import Call, Calls, Tell
 from tests.office import ANN, Office, Slow
 from tests.unit.web.api.test_runs import suspended

@@ -30,7 +30,7 @@ const host = {
     "GET /runs/9": { ...run, run_id: "9" },
     "POST /runs/9/resolve": {},
     "POST /runs/9/resume": {},
-    "GET /approvals": { approvals: [{ run_id: "7", seq: 3, agent: EVIL, server: EVIL, tool: EVIL, params: { [EVIL]: EVIL }, params_sha256: "0", rule: EVIL, by: [], asked_at: 0, until: 5, expired: false }] },
+    "GET /approvals": { approvals: [{ run_id: "7", seq: 3, agent: EVIL, server: EVIL, tool: EVIL, params: { [EVIL]: EVIL }, params_sha256: "0", rule: EVIL, by: [], count: 2, not_by: { kind: EVIL, id: EVIL }, given: [], asked_at: 0, until: 5, expired: false }] },
     "GET /agents": { agents: [{ name: EVIL, module: EVIL, grants: { allow: [EVIL] } }] },
     [`POST /servers/${encodeURIComponent(EVIL)}/test`]: { answers: false, problem: EVIL, tools: [] },
     [`DELETE /servers/${encodeURIComponent(EVIL)}`]: { change: "removed", name: EVIL, hosts: [{ host: EVIL, reloaded: false, outcome: EVIL }] },

@@ -1,0 +1,1 @@
+"""Replay AgentDojo without a model, through the host: ``python -m`` this package."""

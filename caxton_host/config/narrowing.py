@@ -1,0 +1,179 @@
+"""
+Narrowings: rules that a run is given beside those of its agent.
+
+They have the grammar of an agent's rules, as TOML or as JSON: ``allow`` and ``deny``. A
+caller may write them, so a variable in them is an error: it would read the environment
+or a file of the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+from ..core.calls import JSON
+from ..core.grants.bounds import NARROW, Bound
+from ..core.grants.grants import Grant, Rule
+from ..errors import ConfigError
+from ..lib.codec import encode
+from . import fields as f
+from .files import parse_toml, read_bytes, text_of
+from .key_lines import Lines
+from .rules import check_accounts, check_plain, rules
+from .source import At, Secrets, Source
+
+_OPTION = "--narrow"
+_LARGEST = 64 * 1024
+_KINDS = ("allow", "deny")
+_FIELDS: f.Fields = {kind: (kind, rules(kind)) for kind in _KINDS}
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """
+    A narrowing.
+
+    Attributes:
+        bound: The grant that it is.
+
+        tree: Its rules as JSON, for another host.
+    """
+
+    bound: Bound
+    tree: dict[str, JSON]
+
+
+def narrowings(
+    *values: JSON | Narrowing, trusted: Sequence[str] = ()
+) -> tuple[Bound, ...]:
+    """
+    Return the narrowing of a run, if one of *values* is one.
+
+    Args:
+        values: As a caller passed it in each place, or ``None``.
+
+        trusted: What the source ``trusted`` stands for: that of the agent.
+
+    >>> narrowings(None, {"allow": [{"tools": ["crm/*"]}]})[0].grant.allow[0].source
+    'narrow'
+
+    Raises:
+        ConfigError: It is invalid, or there are several.
+    """
+    at = _at(NARROW)
+    given = [value for value in values if value is not None]
+    if len(given) > 1:
+        raise at.error("is given twice", fix="keep one")
+    bounds = (
+        one.bound if isinstance(one, Narrowing) else _bound(_grant(one, at), at)
+        for one in given
+    )
+    return tuple(_trusting(bound, trusted, at) for bound in bounds)
+
+
+def _trusting(bound: Bound, trusted: Sequence[str], at: At) -> Bound:
+    if not bound.grant.names_trusted:
+        return bound
+    if not trusted:
+        raise at.error(
+            "names the source trusted, and the agent has no such list",
+            fix="name the sources themselves",
+        )
+    return replace(bound, grant=bound.grant.trusting(trusted))
+
+
+def typed(values: Sequence[str]) -> Narrowing:
+    """
+    Read the narrowing that the values of an option describe together.
+
+    Args:
+        values: A file that ends in ``.toml``; a rule as an inline table; or else a
+            pattern of tools.
+
+    Raises:
+        ConfigError: One is invalid. The error names file, line and key.
+    """
+    grant = Grant()
+    tree: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
+    for value in values:
+        try:
+            part, at = _part(value)
+            read = _grant(part, at)
+        except ConfigError as exc:
+            if exc.line is None or exc.file == _OPTION:
+                raise
+            file = f"{exc.file}:{exc.line}"
+            raise ConfigError(
+                exc.problem, fix=exc.fix, file=file, key=exc.key
+            ) from None
+        grant = Grant(
+            allow=_numbered("allow", (*grant.allow, *read.allow)),
+            deny=_numbered("deny", (*grant.deny, *read.deny)),
+        )
+        for kind in _KINDS:
+            tree[kind] += part.get(kind, [])
+    bound = _bound(grant, _at(_OPTION))
+    return Narrowing(bound, {kind: _json(those) for kind, those in tree.items()})
+
+
+def _part(value: str) -> tuple[dict[str, Any], At]:
+    if value.endswith(".toml"):
+        at = _at(value)
+        data = read_bytes(Path(value), at)
+        tree = parse_toml(data, at)
+        return tree, _at(value, Lines(text_of(data, at)))
+    at = _at(_OPTION)
+    if value.startswith("{"):
+        return parse_toml(f"allow = [{value}]".encode(), at), at
+    return {"allow": [{"tools": [value]}]}, at
+
+
+def _at(shown: str, lines: Lines | None = None) -> At:
+    secrets = Secrets(environ={}, home=Path())
+    source = Source(shown=shown, folder=Path(), secrets=secrets)
+    return At(source=replace(source, lines=lines) if lines else source)
+
+
+def _grant(value: object, at: At) -> Grant:
+    check_plain(cast("JSON", value), at)
+    found = f.read(value, _FIELDS, at)
+    if "allow" not in found:
+        raise at.error(
+            "allows nothing", fix='allow some of it: allow = [{ tools = ["SERVER/*"] }]'
+        )
+    return Grant(**found)
+
+
+def _numbered(kind: str, several: Sequence[Rule]) -> tuple[Rule, ...]:
+    return tuple(replace(rule, id=f"{kind}[{n}]") for n, rule in enumerate(several, 1))
+
+
+def _bound(grant: Grant, at: At) -> Bound:
+    check_accounts(grant.allow, at)
+    # Its budgets are its own: a caller must not spend those of the agent's rules by
+    # calls of other tools. No configured name has a colon.
+    grant = replace(
+        grant,
+        allow=tuple(
+            replace(rule, name=f"{NARROW}:{rule.account}") if rule.budgets else rule
+            for rule in grant.allow
+        ),
+    )
+    if len(encode(grant.to_payload())) > _LARGEST:
+        raise at.error("has more than 64 KiB", fix="write fewer rules, with stars")
+    return Bound(name=NARROW, grant=grant)
+
+
+def _json(value: object) -> JSON:
+    """Return a value of TOML as JSON; only times differ."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, dict):
+        table = cast("dict[str, object]", value)
+        return {key: _json(item) for key, item in table.items()}
+    if isinstance(value, list):
+        return [_json(item) for item in cast("list[object]", value)]
+    return cast("JSON", value)

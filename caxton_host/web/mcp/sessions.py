@@ -1,0 +1,258 @@
+"""
+The MCP server of sessions: its clients are agents, and see the tools of their grant.
+
+A call is answered when its outcome is in the log. What a rule or a person keeps from a
+client is a result with ``isError``, which a model can read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, assert_never, cast
+
+import anyio
+import mcp_types as types
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.shared.exceptions import MCPError
+
+from ... import __version__
+from ...core.calls import JSON, Completed, Denied, Failed, Outcome
+from ...core.clients import Client
+from ...core.grants.principals import Principal
+from ...core.log.events import ToolProgress
+from ...errors import CaxtonError, OverloadedError, StoreError
+from ...service.sessions import Asked, Connection, Sessions
+from .agents import RUN_ID, TTL, page
+from .calling import OVERLOADED, reporting
+from .server import Changes, Context, Key, guarded, over_stdio, scope_of, telling
+
+#: In ``_meta`` of a result that is not an answer of the tool: ``denied``, ``failed`` or
+#: ``waits``, with the code; and the approval that the call waits for.
+STATUS = "io.caxton/status"
+CODE = "io.caxton/code"
+APPROVAL = "io.caxton/approval"
+
+_INSTRUCTIONS = (
+    "Every call of a tool here is checked against a grant and recorded. A result says "
+    "so if a call was denied, or if it waits for a person's approval: then make the "
+    "same call again later, with the same arguments."
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class SessionServer:
+    """
+    Answers the requests of clients of sessions.
+
+    Attributes:
+        sessions: Makes their calls.
+
+        asking: Returns the principal of a request, and the name of its session.
+
+        closed: Returns whether the host is about to stop.
+    """
+
+    sessions: Sessions
+    asking: Callable[[Context], tuple[Principal, str]]
+    closed: Callable[[], bool] = lambda: False
+    _held: dict[Key, _Held] = field(default_factory=dict[Key, "_Held"], init=False)
+    changes: Changes = field(init=False)
+    server: Server[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.changes = Changes(
+            asking=self.asking, shown=self.sessions.shown, closed=self.closed
+        )
+        self.server = Server(
+            "caxton",
+            version=__version__,
+            title="Caxton",
+            instructions=_INSTRUCTIONS,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_subscriptions_listen=self.changes.listen,
+        )
+        self.server.middleware.append(guarded)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Notify clients of changes."""
+        watching = asyncio.create_task(self.changes.watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+
+    async def _list_tools(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        try:
+            found = await self.sessions.tools(self._connection(ctx))
+        except CaxtonError as exc:
+            raise _refusal(exc) from None
+        tools = {str(tool["name"]): tool for tool in found}
+        names, cursor = page(sorted(tools), params)
+        return types.ListToolsResult(
+            tools=[types.Tool.model_validate(tools[name]) for name in names],
+            next_cursor=cursor,
+            ttl_ms=TTL,
+            cache_scope="private",
+        )
+
+    async def _call_tool(
+        self, ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        key: Key | None = scope_of(ctx).get("caxton.call")
+        held = _Held()
+        with held.scope:
+            if key is not None:
+                self._held[key] = held
+            try:
+                return await self._called(ctx, params)
+            finally:
+                if key is not None and self._held.get(key) is held:
+                    del self._held[key]
+        return types.CallToolResult.model_validate(
+            _no_answer("failed", "cancelled", held.reason)
+        )
+
+    async def _called(
+        self, ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        by = self._connection(ctx)
+        async with reporting(telling(ctx), _said) as tell:
+            try:
+                found = await self.sessions.call(
+                    by, params.name, params.arguments or {}, tell
+                )
+            except CaxtonError as exc:
+                raise _refusal(exc) from None
+        return types.CallToolResult.model_validate(result_of(found))
+
+    async def stop(self, key: Key, who: Principal, reason: str) -> None:
+        """Cancel the call with that key, if it is in progress."""
+        del who  # The key names it.
+        if held := self._held.get(key):
+            held.reason = reason
+            held.scope.cancel()
+
+    def _connection(self, ctx: Context) -> Connection:
+        who, session = self.asking(ctx)
+        name, version = scope_of(ctx).get("caxton.client", ("", ""))
+        if params := ctx.session.client_params:
+            name, version = params.client_info.name, params.client_info.version
+        client = Client.said(name, version, ctx.protocol_version)
+        return Connection(who=who, session=session, client=client)
+
+
+@dataclass(slots=True)
+class _Held:
+    """A call in progress, and why it is cancelled."""
+
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    reason: str = ""
+
+
+def _said(event: ToolProgress) -> str:
+    return event.message
+
+
+def _refusal(exc: CaxtonError) -> MCPError:
+    """Return the error that tells a client why there is no outcome."""
+    if isinstance(exc, StoreError):
+        raise exc
+    if isinstance(exc, OverloadedError):
+        return MCPError(OVERLOADED, str(exc), {"retryAfter": round(exc.retry_after, 3)})
+    return MCPError(types.INTERNAL_ERROR, str(exc))
+
+
+def result_of(found: Outcome | Asked) -> dict[str, JSON]:
+    """
+    Return the ``CallToolResult`` for an outcome.
+
+    >>> said = result_of(Denied(code="budget", rule=None, message="5 calls were made"))
+    >>> said["content"][0]["text"], said["isError"]
+    ('denied (budget): 5 calls were made', True)
+    """
+    match found:
+        case Completed():
+            return _answer(found)
+        case Denied(code=code, message=message):
+            return _no_answer("denied", code, message)
+        case Failed(kind=kind, message=message):
+            return _no_answer("failed", kind, message)
+        case Asked():
+            return _waits(found)
+        case _:
+            assert_never(found)
+
+
+def _answer(done: Completed) -> dict[str, JSON]:
+    if not isinstance(done.data, dict) or not isinstance(
+        done.data.get("content"), list
+    ):
+        text: JSON = {"type": "text", "text": done.message}
+        return {"content": [text], "isError": done.is_error}
+    content = cast("list[JSON]", done.data["content"])
+    parts = [_whole(block, done.contents) for block in content]
+    return {**done.data, "content": parts, "isError": done.is_error}
+
+
+def _whole(block: JSON, contents: Mapping[str, bytes]) -> JSON:
+    """Return a part of an answer with its bytes, which the log keeps as a blob."""
+    if not isinstance(block, dict):
+        return block
+    if isinstance(inner := block.get("resource"), dict):
+        return {**block, "resource": _with_bytes(inner, "blob", contents)}
+    return _with_bytes(block, "data", contents)
+
+
+def _with_bytes(
+    part: dict[str, JSON], key: str, contents: Mapping[str, bytes]
+) -> dict[str, JSON]:
+    name = part.get(key)
+    if not isinstance(name, dict) or name.get("sha256") not in contents:
+        return part
+    data = contents[str(name["sha256"])]
+    return {**part, key: base64.b64encode(data).decode()}
+
+
+def _no_answer(status: str, code: str, message: str) -> dict[str, JSON]:
+    text: JSON = {"type": "text", "text": f"{status} ({code}): {message}"}
+    return {
+        "content": [text],
+        "isError": True,
+        "_meta": {STATUS: status, CODE: code},
+    }
+
+
+def _waits(asked: Asked) -> dict[str, JSON]:
+    by = f" of {' or '.join(asked.by)}" if asked.by else ""
+    said = _no_answer(
+        "waits",
+        "approval",
+        f"the call needs the approval{by}. It is event {asked.seq} of run "
+        f"{asked.run_id}. Make the same call again, with the same arguments, once it "
+        "is approved.",
+    )
+    meta = cast("dict[str, JSON]", said["_meta"])
+    meta[RUN_ID], meta[APPROVAL] = asked.run_id, asked.seq
+    return said
+
+
+async def serve_stdio(sessions: Sessions, principal: Principal, session: str) -> None:
+    """
+    Serve a session on stdin and stdout, to one client, until it closes stdin.
+
+    Raises:
+        BrokenPipeError: It no longer reads stdout.
+    """
+    it = SessionServer(sessions=sessions, asking=lambda _: (principal, session))
+    it.server.middleware.append(it.changes.unasked)
+    async with it.running():
+        await over_stdio(it.server, NotificationOptions(tools_changed=True))
+    await sessions.close((principal.key, session))

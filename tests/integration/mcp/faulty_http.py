@@ -135,7 +135,6 @@ class FaultyHttp:
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         verb, path, _ = first.split()
         asked = Asked(verb, headers, json.loads(body) if body else {}, path)
-        self.asked.append(asked)
         serving = asyncio.create_task(self._serve(asked, Writer(writer)))
         left = asyncio.create_task(_left(reader, writer))
         # A client that closes ends the request, as in any server.
@@ -155,6 +154,8 @@ class FaultyHttp:
     # -- MCP -------------------------------------------------------------------
 
     async def _serve(self, asked: Asked, to: Writer) -> None:  # noqa: C901, PLR0912
+        # Whoever waits for a request, and then forgets its session, finds it judged.
+        self.asked.append(asked)
         message, session = asked.message, asked.headers.get("mcp-session-id")
         method, number = message.get("method"), message.get("id")
         if asked.verb == "GET" and "last-event-id" not in asked.headers:

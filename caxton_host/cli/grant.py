@@ -82,22 +82,24 @@ def check(
     found = [
         finding
         for one in agents
-        for finding in findings(one.name, one.grant, one.names, offered, now)
+        for finding in findings(
+            one.name, one.grant, one.names, offered, now, table=one.table
+        )
     ]
     if as_json:
         show([{"$type": "caxton.finding/v1", **asdict(one)} for one in found])
     else:
         for one in found:
-            _tell(one)
+            _tell(one, config.agents[one.agent].table)
         tell_unasked(offered)
         note(f"{counted(len(found), 'finding')} in {counted(len(agents), 'agent')}")
     if found:
         ctx.exit(FAILED)
 
 
-def _tell(one: Finding) -> None:
+def _tell(one: Finding, table: str) -> None:
     where = f"{one.source}: " if one.source else ""
-    say(f"{where}agents.{one.agent}.{one.place}: {plain(one.problem)}")
+    say(f"{where}{table}.{one.place}: {plain(one.problem)}")
     first, *rest = one.fix.split("\n")
     for line in (f"to fix: {first}", *rest):
         say(f"  {plain(line)}")

@@ -317,7 +317,10 @@ async def _suggest(frame: HostApi, wanted: _Wanted) -> _Suggested:
                 known = suggestions.setdefault(
                     one.agent,
                     Suggestion(
-                        agent=one.agent, with_denied=bool(config), sources=sources
+                        agent=one.agent,
+                        table=one.table,
+                        with_denied=bool(config),
+                        sources=sources,
                     ),
                 )
                 known.take(one.judged)

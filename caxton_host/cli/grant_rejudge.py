@@ -12,6 +12,7 @@ from ..app.tool_setup import server_names
 from ..core.analysis.checking import Known, astray
 from ..core.analysis.rejudge import RejudgedCall, Rejudger
 from ..core.calls import JSON, Route
+from ..core.clients import ABI, table_of
 from ..core.grants.bounds import Bound
 from ..core.grants.budgets import Concurrency, Sum
 from ..core.grants.grants import Grant
@@ -21,7 +22,7 @@ from ..core.names import meant_tool, run_of
 from ..core.tools.schemas import Mismatch
 from ..errors import NotFoundError, NotKeptError
 from ..gateway.call_budgets import Out, wants
-from ..lib.codec import decode_trusted, encode
+from ..lib.codec import canonical, decode_trusted, encode
 from ..lib.json_schema import fits, input_check
 from ..runs.explain import as_sent
 from ..runs.recording import Recording
@@ -29,7 +30,7 @@ from ..store.ledger import Holder, Ledger, Use, settle
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..core.grants.decisions import Allowed, Refusal
+    from ..core.grants.decisions import Allowed, Refusal, Tally
     from ..core.log.events import Event
     from ..store.sql import SqlStore
 
@@ -147,10 +148,13 @@ class LoggedCall:
     A call of a recorded run, judged again.
 
     Attributes:
+        table: The table that describes the agent.
+
         inherited: A run that this one was forked from made the call.
     """
 
     agent: str
+    table: str
     run_id: str
     judged: RejudgedCall
     inherited: bool
@@ -159,9 +163,16 @@ class LoggedCall:
 @dataclass(slots=True)
 class _OpenRun:
     agent: str
+    table: str
     catalogue: Mapping[str, JSON]
     rejudger: Rejudger
     checks: dict[str, Callable[[JSON], Mismatch | None]]
+
+    def judged(
+        self, stream: str, call: RejudgedCall, *, inherited: bool = False
+    ) -> LoggedCall:
+        run_id = run_of(stream)
+        return LoggedCall(self.agent, self.table, run_id, call, inherited)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -195,6 +206,10 @@ class LogRejudger:
     erased: int = 0
     strangers: Counter[str] = field(default_factory=Counter[str])
     _open: dict[str, _OpenRun] = field(default_factory=dict[str, _OpenRun])
+    #: By session and actor: what the newest one counted.
+    _sessions: dict[tuple[str, bytes], Tally] = field(
+        default_factory=dict[tuple[str, bytes], "Tally"]
+    )
     _spending: Spending = field(default_factory=Spending)
     #: By the digest of a tool's definition.
     _schemas: dict[str, Callable[[JSON], Mismatch | None]] = field(
@@ -238,7 +253,7 @@ class LogRejudger:
                 if judged is not None:
                     self.calls += 1
                     self.changed += judged.changed
-                    yield LoggedCall(run.agent, run_of(stream), judged, inherited=False)
+                    yield run.judged(stream, judged)
 
     async def _begin(self, recorded: Recorded) -> list[LoggedCall]:
         """Open a run, and return the calls that it inherited."""
@@ -265,10 +280,11 @@ class LogRejudger:
         )
         if sized:
             rejudger.measure = _size
-        run = _OpenRun(name, started.catalogue, rejudger, checks)
+        table = table_of(name, session=started.abi == ABI)
+        run = _OpenRun(name, table, started.catalogue, rejudger, checks)
         try:
             inherited = [
-                LoggedCall(name, run_of(stream), judged, inherited=True)
+                run.judged(stream, judged, inherited=True)
                 for one in await _inherited(self.store, recorded, started)
                 if (judged := await self._take(run, one))
             ]
@@ -276,12 +292,21 @@ class LogRejudger:
             self.erased += 1
             return []
         rejudger.take(started, recorded.recorded_at, recorded.seq)
+        if started.abi == ABI:
+            self._count_on(name, started, rejudger)
         self.runs[name] += 1
         self._open[stream] = run
         # The run that made the inherited calls spent what they took.
         rejudger.reserve = partial(self._spending.reserve, name, stream)
         rejudger.settle = partial(self._spending.correct, name)
         return inherited
+
+    def _count_on(self, name: str, started: RunStarted, rejudger: Rejudger) -> None:
+        """Let a session count on from the one before it of its client."""
+        key = name, canonical(started.actor)
+        if started.carried and key in self._sessions:
+            rejudger.tally = self._sessions[key]
+        self._sessions[key] = rejudger.tally
 
     def _leads(self, names: Mapping[str, tuple[str, str]], name: str) -> Route | None:
         """Return where a name leads by the configuration, as far as it says."""

@@ -106,6 +106,9 @@ def command(
     If the log has only the digest of an answer (record = "hash"), the replay ends at
     that call: what follows can be verified, but not executed.
 
+    The calls of a session are judged again by the grant that was recorded: a client
+    made them, and what it did between them is not in the log.
+
     \b
     Exit codes: 0 identical; 2 no such run, erased, or it cannot be replayed to its
       end; 4 diverged; 5 the bundle is broken, or not signed by a trusted key.
@@ -150,6 +153,13 @@ def command(
 def tell(found: Replayed) -> None:
     """Print how a replay went."""
     upto = f" up to event {found.until}" if found.until else ""
+    if not found.executed:
+        say(f"{found.verdict}{upto}: {counted(found.calls, 'call')} judged again")
+        note(
+            f"run {found.run_id} is a session: a client made its calls, so nothing is "
+            "executed, and the grant that was recorded judges them again"
+        )
+        return
     answered = (found.not_kept.call or 1) - 1 if found.not_kept else found.calls
     say(f"{found.verdict}{upto}: {counted(answered, 'call')} answered from the log")
     note(f"replayed run {found.run_id}; no tool was called")

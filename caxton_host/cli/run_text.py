@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..core.analysis.checking import Known, astray
 from ..core.analysis.grant_hints import grant_for, unoffered
 from ..core.calls import JSON, Completed, Denied, Outcome
+from ..core.clients import table_of
 from ..core.grants.bounds import TODAY, bounds_of, grant_of
 from ..core.grants.grants import Grant
 from ..core.log.events import (
@@ -390,7 +391,7 @@ def _tell_grant(
         note(f"  to allow it: --allow {'/'.join(target)}")
     else:
         note("  to allow it, in caxton.toml:")
-        note(grant_for(agent, "/".join(target)))
+        note(grant_for(table_of(agent), "/".join(target)))
 
 
 def _target(call: ToolInvoked, servers: Collection[str]) -> tuple[str, str] | None:

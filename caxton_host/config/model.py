@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ..core.calls import JSON
+from ..core.clients import table_of
 from ..core.grants.budgets import Period
 from ..core.grants.grants import Grant
 from ..core.limits import Limits, Places
@@ -146,6 +147,11 @@ class Agent:
         if isinstance(self.program, Path):
             return language_of(self.program.name) or self.runtime
         return self.runtime
+
+    @property
+    def table(self) -> str:
+        """The table that describes it."""
+        return table_of(self.name, session=self.session is not None)
 
     @property
     def tool(self) -> str | None:

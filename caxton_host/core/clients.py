@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from .calls import JSON
+from .text.toml_text import key_text
 
 #: `RunStarted.abi` of a session: nothing is executed, and a client makes the calls.
 ABI = "client/1"
@@ -17,6 +18,16 @@ CLOSED, IDLE, FULL, RESET = "closed", "idle", "full", "reset"
 CHANGED = "changed"
 
 _LONGEST = 128
+
+
+def table_of(name: str, *, session: bool = False) -> str:
+    """
+    Return the table of a configuration that describes an agent, or a session.
+
+    >>> table_of("weather"), table_of("dev", session=True)
+    ('agents.weather', 'sessions.dev')
+    """
+    return f"{'sessions' if session else 'agents'}.{key_text(name)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -204,7 +204,7 @@ def explanation(
     call = found.intent
     hint = None
     if found.verdict == found.explained.code:  # Otherwise grants are not the reason.
-        hint = found.unoffered or _remedy(recording.started.agent, *found.verdicts[-1])
+        hint = found.unoffered or _remedy(recording.table, *found.verdicts[-1])
         hint = _with_trace(hint, recording.run_id, call.call, found.explained)
     return {
         "$type": "caxton.explanation/v1",
@@ -270,7 +270,7 @@ def judgement(  # noqa: PLR0913 -- each may be left out
         "rule": explained.rule,
         "asks": _asks(own, explained),
         "considered": [_considered(own, one) for one in explained.considered],
-        "remedy": remedy(agent.name, explained),
+        "remedy": remedy(agent.table, explained),
     }
 
 
@@ -286,10 +286,10 @@ def _with_trace(
     return f"{hint}\n# to see where it came from: {command}"
 
 
-def _remedy(agent: str, bound: Bound, explained: Explanation) -> str | None:
+def _remedy(table: str, bound: Bound, explained: Explanation) -> str | None:
     route = explained.attempt.route
     if bound.name in {"", TODAY} or explained.code != "not_granted":
-        return remedy(agent, explained)
+        return remedy(table, explained)
     assert route  # noqa: S101 -- or the recorded grant denies it
     return f"# no rule of {bound.name} allows {route.server}/{route.tool}"
 

@@ -154,6 +154,11 @@ class Recording:
         return self.started.abi == clients.ABI
 
     @property
+    def table(self) -> str:
+        """The table of a configuration that describes what made its calls."""
+        return clients.table_of(self.started.agent, session=self.is_session)
+
+    @property
     def is_restored(self) -> bool:
         """Whether it waits for a person because its log is a restored copy."""
         last = self.latest.event

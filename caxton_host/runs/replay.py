@@ -47,6 +47,7 @@ from ..ports.sandbox import Answer, Guest, Prepared, Sandbox
 from ..ports.tools import RunScope, ToolRequest
 from ..ports.watch import Telemetry
 from .executor import end_of, recorded_calls, replay_of
+from .judged_again import judged_again
 from .recording import Recording
 
 #: Awaited at each call before the guest gets the answer, with the number of the call
@@ -103,6 +104,8 @@ class Replayed:
 
         not_kept: Names the call where the replay had to end, because the log keeps
             only a digest of its answer. Up to there the agent did what the log holds.
+
+        executed: The run was executed. The calls of a session are judged again.
     """
 
     run_id: str
@@ -111,6 +114,7 @@ class Replayed:
     until: int | None = None
     state: str = "completed"
     not_kept: NotKeptError | None = None
+    executed: bool = True
 
     @property
     def verdict(self) -> Literal["identical", "diverged", "incomplete"]:
@@ -130,6 +134,7 @@ class Replayed:
             "state": self.state,
             "divergence": asdict(self.divergence) if self.divergence else None,
             "not_kept": self.not_kept.call if self.not_kept else None,
+            "executed": self.executed,
         }
 
 
@@ -232,7 +237,8 @@ async def replay(
 
     A run that a clock, a person or a crash ended is executed up to its last
     recorded event. Fuel, and an end for lack of fuel or room, are compared where
-    the engine is the one of the recording.
+    the engine is the one of the recording. The calls of a session are judged again
+    instead: a client made them, and what it did between them is not in the log.
 
     Args:
         run_id: The run.
@@ -250,15 +256,26 @@ async def replay(
 
         NotKeptError: It was erased.
 
-        UsageError: There is no such event, the module is refused, or it is a session.
+        UsageError: There is no such event, the module is refused, or it is a session
+            and another module or a pause is asked for.
 
         LogBrokenError: Its log lacks what a replay needs.
     """
     recording = await Recording.load(run_id, store)
-    recording.check_executable()
     until, against = options.until, options.against
     if until is not None:
         recording = recording.until(until)
+    if recording.is_session and options == Options(until=until):
+        judged, divergence = judged_again(recording)
+        return Replayed(
+            run_id=run_id,
+            calls=judged,
+            divergence=divergence,
+            until=until,
+            state=recording.state,
+            executed=False,
+        )
+    recording.check_executable()
     started, limits = recording.started, recording.limits
     module = await store.blob(started.module_sha256) if against is None else against
     prepared = await sandbox.prepare(module, limits, started.entry)

@@ -84,6 +84,26 @@ async def test_reconnecting_does_not_reset_a_limit(desk: Shell) -> None:  # law 
     assert len(desk.runs()) == 2
 
 
+def test_another_grant_judges_the_streams_of_a_session_as_one(desk: Shell) -> None:
+    async def work() -> None:
+        for texts in (("1", "2"), ("3", "4")):
+            async with connected(desk) as client:
+                await echoes(client, *texts)
+
+    anyio.run(work)
+    config = (desk.folder / "caxton.toml").read_text()
+    for calls, changed in ((3, 0), (4, 1), (2, 1)):
+        desk.write("new.toml", config.replace("3/run", f"{calls}/run"))
+        told = desk("grant", "what-if", "new.toml", "--json").out.splitlines()
+        assert json.loads(told[-1])["changed"] == changed
+    bundle = desk("audit", "export", "@last", "-o", "dev.caxton")
+    key = bundle.err.split()[-1]
+    bundled = ("--bundle", "dev.caxton", "--key", key)
+    assert desk("audit", "verify", *bundled).code == 0, bundle.err
+    judged = desk("replay", *bundled)
+    assert judged.out == "identical: 2 calls judged again\n", judged.err
+
+
 async def test_only_an_operator_resets_a_limit(desk: Shell) -> None:
     async with connected(desk) as client:
         await echoes(client, "1", "2", "3")
@@ -126,12 +146,17 @@ def test_a_session_cannot_be_executed_again(desk: Shell) -> None:  # law 5
 
     anyio.run(greet)
     for words in (
-        ("replay", "@last"),
+        ("replay", "@last", "--step"),
         ("runs", "resume", "@last"),
         ("runs", "fork", "@last", "2"),
     ):
         refused = desk(*words)
         assert refused.code == 2, refused.err
+    judged = desk("replay", "@last", "--json")
+    assert judged.code == 0, judged.err
+    document = json.loads(judged.out)
+    assert document["verdict"] == "identical"
+    assert (document["calls"], document["executed"]) == (1, False)
     assert "a client made its calls" in desk("replay", "@last").err
     assert desk("runs", "explain", "@last", "2").code == 0
     assert desk("audit", "verify").code == 0
@@ -169,7 +194,7 @@ def test_what_a_client_needs_is_observed_for_a_while_and_granted(desk: Shell) ->
     anyio.run(work)
     assert "observe" in desk("runs", "explain", "@last", "2").out
     proposed = desk("grant", "suggest", "dev")
-    assert "demo/pay" in proposed.out, proposed.err
+    assert '[[sessions.dev.allow]]\ntools = ["demo/pay"]' in proposed.out, proposed.err
 
 
 def test_the_configuration_shows_sessions_apart_from_agents(desk: Shell) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from dataclasses import dataclass
 
 from hypothesis import given, settings
@@ -38,7 +38,7 @@ FORMS = (
     "{0}.",
     "({0})",
 )
-DAYS = st.dates(datetime.date(2000, 1, 1), datetime.date(2002, 12, 31))
+DAYS = st.dates(dt.date(2000, 1, 1), dt.date(2002, 12, 31))
 WRITTEN = (
     "%Y-%m-%d",
     "%B %-d",

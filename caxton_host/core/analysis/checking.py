@@ -121,12 +121,14 @@ def astray(name: str, target: tuple[str, str] | None, known: Known) -> str | Non
     return f"no tool of that name is known; {hint}"
 
 
-def findings(
+def findings(  # noqa: PLR0913 -- what is configured of one agent
     agent: str,
     grant: Grant,
     names: Mapping[str, tuple[str, str]],
     known: Known,
     now: int,
+    *,
+    table: str,
 ) -> Iterator[Finding]:
     """
     Yield the problems of the grant of an agent.
@@ -141,8 +143,10 @@ def findings(
         known: The offered tools of all servers.
 
         now: The time, in microseconds since 1970.
+
+        table: The table of the agent; see `table_of`.
     """
-    check = _Check(agent, grant, known)
+    check = _Check(agent, table, grant, known)
     for number, rule in enumerate(grant.allow):
         yield from check.dead(rule, now)
         yield from check.hidden(rule, grant.allow[:number])
@@ -192,6 +196,7 @@ def idle(narrow: Grant, grant: Grant) -> Iterator[str]:
 @dataclass(frozen=True, slots=True)
 class _Check:
     agent: str
+    table: str
     grant: Grant
     known: Known
 
@@ -298,7 +303,7 @@ class _Check:
             self.grant, Route(server=target[0], tool=target[1])
         ):
             problem = "no rule allows that"
-            found = "not_granted", problem, grant_for(self.agent, text)
+            found = "not_granted", problem, grant_for(self.table, text)
         if found:
             code, problem, fix = found
             yield Finding(

@@ -21,15 +21,15 @@ from .rejudge import Explanation
 from .suggest import Observed, spelled
 
 
-def grant_for(agent: str, target: str) -> str:
+def grant_for(table: str, target: str) -> str:
     """
     Return the grant of *target*, to paste into a configuration.
 
-    >>> print(grant_for("weather", "demo/echo"))
+    >>> print(grant_for("agents.weather", "demo/echo"))
     [[agents.weather.allow]]
     tools = ["demo/echo"]
     """
-    return f'[[agents.{agent}.allow]]\ntools = ["{target}"]'
+    return f'[[{table}.allow]]\ntools = ["{target}"]'
 
 
 def unoffered(name: str, servers: Iterable[str], grant: Grant) -> str | None:
@@ -64,14 +64,14 @@ def when(at: int) -> str:
     return datetime.fromtimestamp(at / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def remedy(agent: str, explained: Explanation) -> str | None:
+def remedy(table: str, explained: Explanation) -> str | None:
     """
     Return how the grant of an agent would have to change to allow a call.
 
     ``None`` if the call is allowed, or if its name leads to no tool.
 
     Args:
-        agent: The name of the agent.
+        table: The table of the agent; see `table_of`.
 
         explained: The verdict of its grant.
     """
@@ -79,7 +79,7 @@ def remedy(agent: str, explained: Explanation) -> str | None:
     if attempt.route is None:
         return None
     if explained.code == "not_granted":
-        return grant_for(agent, f"{attempt.route.server}/{attempt.route.tool}")
+        return grant_for(table, f"{attempt.route.server}/{attempt.route.tool}")
     for one in explained.considered:
         if one.rule.id != explained.rule:
             continue

@@ -262,6 +262,8 @@ class Rejudger:
 
     def _begin(self, started: RunStarted) -> None:
         """Note what the run was given. A fork is given what its parent was given."""
+        if started.carried:
+            self.tally.carry(started.carried)
         if self.sources is None and (wanted := [*self.grant.wanted]):
             limits = Limits.from_payload(started.limits)
             self.sources = Sources(wanted, limits.sources)

@@ -255,12 +255,15 @@ class Suggestion:
     Attributes:
         agent: Its name.
 
+        table: The table that describes it; see `table_of`.
+
         with_denied: Calls that were denied count as well.
 
         sources: Where the values of parameters stood before.
     """
 
     agent: str
+    table: str
     with_denied: bool = False
     sources: SourcesSeen = field(default_factory=SourcesSeen)
     _tools: dict[_Target, _Tool] = field(default_factory=dict[_Target, _Tool])
@@ -288,7 +291,7 @@ class Suggestion:
 
     def _lines(self, target: _Target, seen: _Tool) -> Iterator[str]:
         yield f"# {_counted(seen.calls, 'call')} in {_counted(seen.runs, 'run')}"
-        yield f"[[agents.{key_text(self.agent)}.allow]]"
+        yield f"[[{self.table}.allow]]"
         yield f"tools = [{quoted('/'.join(target))}]"
         yield f'calls = "{seen.most}/run"'
         entries = seen.params.conditions()

@@ -683,6 +683,7 @@ def test_document_of_an_identical_replay() -> None:
         "state": "completed",
         "divergence": None,
         "not_kept": None,
+        "executed": True,
     }
 
 

@@ -34,6 +34,8 @@ from caxton_host.errors import BusyError, NotFoundError, Suspend
 from caxton_host.gateway.gateway import Gateway, PendingCall
 from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.approvals import Word, say
+from caxton_host.runs.judged_again import judged_again
+from caxton_host.runs.recording import Recording
 from caxton_host.service.sessions import Asked, Connection, Sessions
 from caxton_host.testing import FakeClock, FakeTools
 from tests.office import ANN, BOB
@@ -229,6 +231,41 @@ async def test_hanging_up_while_a_stream_begins_resets_nothing(
         client.cancel()
         await asyncio.wait([client])
         assert await desk.said(LOOK) == ["budget"]
+
+
+async def test_a_session_is_judged_again_by_the_grant_that_was_recorded() -> None:
+    # law 5: nothing of it is executed again
+    desk = Desk(TWICE)
+    async with serving(desk):
+        await desk.said(LOOK)
+        await desk.sessions.close(desk.by().key)
+        assert await desk.said(LOOK, LOOK, PAY) == [OK, "budget", "not_granted"]
+    reader, run_id = desk.scene.store.reader, desk.newest
+    recording = await Recording.load(run_id, reader)
+    assert judged_again(recording) == (3, None)
+
+    stream = desk.scene.store.streams[f"run/{run_id}"]
+    first = stream[0]
+    assert isinstance(first.event, RunStarted)
+    forged = replace(first.event, grants=Grant().to_payload())
+    stream[0] = replace(first, event=forged)
+    judged, divergence = judged_again(await Recording.load(run_id, reader))
+    assert (judged, str(divergence)) == (
+        1,
+        "event 2, $.verdict: recorded 'allowed', replayed 'not_granted'",
+    )
+
+
+async def test_what_another_grant_denied_is_no_divergence_of_the_recorded_one() -> None:
+    desk = Desk(Grant(allow=(rule("look", calls=5),)))
+    async with serving(desk):
+        await desk.said(LOOK)
+    desk.grant = Grant()
+    desk.sessions = desk.started_again()
+    async with serving(desk):
+        assert await desk.said(LOOK) == ["not_granted"]
+    recording = await Recording.load(desk.newest, desk.scene.store.reader)
+    assert judged_again(recording) == (2, None)
 
 
 async def test_order_is_carried_too() -> None:

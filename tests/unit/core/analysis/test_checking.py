@@ -45,7 +45,9 @@ def found(
     names: Mapping[str, tuple[str, str]] | None = None,
 ) -> list[Finding]:
     grant = Grant(allow=allow, deny=tuple(deny))
-    return list(findings("weather", grant, names or {}, KNOWN, NOW))
+    return list(
+        findings("weather", grant, names or {}, KNOWN, NOW, table="agents.weather")
+    )
 
 
 def said(

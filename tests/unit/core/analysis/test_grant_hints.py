@@ -26,7 +26,7 @@ RULE = Rule(id="allow[1]", tools=(Pattern.parse("demo/echo"),), source="caxton.t
 
 def told(grant: Grant, attempt: Attempt = ECHO, tally: Tally | None = None) -> str:
     tally = tally or Tally()
-    return remedy("weather", explain(grant, attempt, tally)) or ""
+    return remedy("agents.weather", explain(grant, attempt, tally)) or ""
 
 
 def test_call_without_a_grant_is_told_the_grant() -> None:
@@ -177,7 +177,7 @@ def test_refusal_that_no_line_lifts_is_told_in_its_own_words() -> None:
         considered=(Considered(RULE, "allow", True, refusal),),  # noqa: FBT003
     )
 
-    assert remedy("weather", explained) == (
+    assert remedy("agents.weather", explained) == (
         "# in allow[1] (caxton.toml:9):\n# ask somebody"
     )
 

@@ -13,6 +13,7 @@ from caxton_host.config.load import load_bytes
 from caxton_host.core.analysis.rejudge import Rejudger
 from caxton_host.core.analysis.suggest import Observed, Suggestion
 from caxton_host.core.calls import JSON, Completed, Denied, Route
+from caxton_host.core.clients import table_of
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.log.events import Event, LogWritten, ToolInvoked, settled
@@ -67,7 +68,7 @@ def suggested(
     with_denied: bool = False,
     leads: Callable[[str], Route | None] = lambda _: None,
 ) -> str:
-    suggestion = Suggestion(agent=agent, with_denied=with_denied)
+    suggestion = Suggestion(agent=agent, table=table_of(agent), with_denied=with_denied)
     for events in runs:
         run = Rejudger(grant=Grant(), leads=leads)
         for seq, event in enumerate(events, 1):

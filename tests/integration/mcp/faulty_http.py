@@ -135,7 +135,13 @@ class FaultyHttp:
         body = await reader.readexactly(int(headers.get("content-length", 0)))
         verb, path, _ = first.split()
         asked = Asked(verb, headers, json.loads(body) if body else {}, path)
-        serving = asyncio.create_task(self._serve(asked, Writer(writer)))
+
+        async def serve() -> None:
+            # Who waits for a request, and then forgets its session, finds it judged.
+            self.asked.append(asked)
+            await self._serve(asked, Writer(writer))
+
+        serving = asyncio.create_task(serve())
         left = asyncio.create_task(_left(reader, writer))
         # A client that closes ends the request, as in any server.
         await asyncio.wait([serving, left], return_when=asyncio.FIRST_COMPLETED)
@@ -154,8 +160,6 @@ class FaultyHttp:
     # -- MCP -------------------------------------------------------------------
 
     async def _serve(self, asked: Asked, to: Writer) -> None:  # noqa: C901, PLR0912
-        # Whoever waits for a request, and then forgets its session, finds it judged.
-        self.asked.append(asked)
         message, session = asked.message, asked.headers.get("mcp-session-id")
         method, number = message.get("method"), message.get("id")
         if asked.verb == "GET" and "last-event-id" not in asked.headers:

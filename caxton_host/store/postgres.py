@@ -106,6 +106,8 @@ class PostgresCommitter(Transactions):
                     if not _is_passing(exc) or tries == _TRIES:
                         raise
                     tries += 1
+                    # Who was in the way has to take what was given back.
+                    time.sleep(_PAUSE_S)
                 elif self._is_down or time.monotonic() > until:
                     # The next commit does not wait as long: it tries once.
                     self._is_down = True

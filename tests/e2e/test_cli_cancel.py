@@ -62,7 +62,9 @@ def waiting(shell: Shell, **options: Any) -> Generator[tuple[Any, str]]:  # noqa
     """Start a run, and give its process and id once it waits for its tool."""
     with shell.started("run", "a", **options) as host:
         assert host.stderr
-        run_id = host.stderr.readline().split()[1].decode()
+        # On a busy machine, what takes long is told before.
+        told = next(line for line in host.stderr if line.startswith(b"run "))
+        run_id = told.split()[1].decode()
         until(lambda: "ToolInvoked" in shell("events", "list", run_id, "--json").out)
         yield host, run_id
 

@@ -128,7 +128,8 @@ async def test_a_log_that_is_moved_away_takes_no_runs_until_it_is_back(
         assert not desk.database.exists()
         said = host.log.read_text()
         assert f"the file {desk.database} was moved away or replaced" in said
-        assert said.count("nothing is recorded: ") == said.count("To fix: ") == 1
+        assert said.count("nothing is recorded: ") == 1
+        assert "To fix: " in said
 
         away.rename(desk.database)
         until(lambda: ready(host) == (_OK, None))

@@ -42,8 +42,8 @@ _AFTER = {
 _AT_ONCE = 32
 
 #: For calls that nobody answers.
-_SLOW = {"act": ToolOptions(timeout=2.0)}
-_SLOWER = {"act": ToolOptions(timeout=5.0)}
+_SLOW = {"act": ToolOptions(timeout=4.0)}
+_SLOWER = {"act": ToolOptions(timeout=8.0)}
 
 #: Their process hangs from some `act` on, until its health has been asked for.
 _HANGING = {"drips": 1, "stops_reading": 1, "hangs_later": 2}

@@ -36,7 +36,9 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "many_http": partial(many.section, transport="http"),
     "transports": many.transports_section,
     "serve": served.section,
-    "sessions": sessions.section,
+    "sessions": partial(sessions.section, transport="stdio"),
+    "sessions_http": partial(sessions.section, transport="HTTP"),
+    "sessions_many": sessions.many_section,
     "start": start.section,
     "slow": slow.section,
     "runs": scale.runs_section,
@@ -74,6 +76,7 @@ def main() -> None:
     parser.add_argument("--suspended", type=int, default=1000, help="suspended runs")
     parser.add_argument("--events", type=int, default=200_000, help="events to verify")
     parser.add_argument("--judged", type=int, default=200_000, help="calls to rejudge")
+    parser.add_argument("--idle", type=int, default=500, help="idle sessions")
     parser.add_argument("--servers", type=int, default=50, help="slow servers")
     parser.add_argument("--seconds", type=float, default=0.7, help="length of a round")
     parser.add_argument("--write", type=Path, help="page to update")

@@ -1,8 +1,10 @@
 """
-Peer programs of the benchmark of served agents, each in a process of its own.
+Peer programs of the benchmarks of served agents and of sessions.
 
+    python -m benchmarks.peers direct    the tool itself, over HTTP
     python -m benchmarks.peers plain     an SDK server; its handler calls the tool
     python -m benchmarks.peers fastmcp   FastMCP's proxy in front of the same tool
+    python -m benchmarks.peers catalogue a server with many tools
     python -m benchmarks.peers sink      accepts spans and drops them
     python -m benchmarks.peers proxy     FastMCP's proxy, over stdio
 
@@ -29,6 +31,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+
+from caxton_host.demo_server import demo_server
+
+#: Of the server `catalogue`.
+TOOLS = 40
 
 _TOOL = ("-m", "caxton_host.demo_server")
 
@@ -61,6 +68,35 @@ async def _plain() -> AsyncGenerator[tuple[_App, str]]:
             yield app, "/mcp"
 
 
+@asynccontextmanager
+async def _direct() -> AsyncGenerator[tuple[_App, str]]:
+    app = demo_server().streamable_http_app()
+    async with app.router.lifespan_context(app):
+        yield app, "/mcp"
+
+
+@asynccontextmanager
+async def _catalogue() -> AsyncGenerator[tuple[_App, str]]:
+    """Yield a server that has `TOOLS` tools, with an equal schema each."""
+    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+    tools = [
+        types.Tool(
+            name=f"tool_{n}", description="It does one thing.", input_schema=schema
+        )
+        for n in range(TOOLS)
+    ]
+
+    async def offer(
+        _context: ServerRequestContext[Any, Any],
+        _params: types.PaginatedRequestParams | None,
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=tools)
+
+    app = Server("catalogue", on_list_tools=offer).streamable_http_app()
+    async with app.router.lifespan_context(app):
+        yield app, "/mcp"
+
+
 def _proxy() -> FastMCPProxy:
     config = {"command": sys.executable, "args": [*_TOOL]}
     return create_proxy({"mcpServers": {"demo": config}})
@@ -82,7 +118,13 @@ async def _sink() -> AsyncGenerator[tuple[_App, str]]:
     yield Starlette(routes=[Route("/{path:path}", take, methods=["POST"])]), ""
 
 
-_PEERS = {"plain": _plain, "fastmcp": _fastmcp, "sink": _sink}
+_PEERS = {
+    "direct": _direct,
+    "catalogue": _catalogue,
+    "plain": _plain,
+    "fastmcp": _fastmcp,
+    "sink": _sink,
+}
 
 
 async def _serve(name: str) -> None:

@@ -330,7 +330,7 @@ def memory() -> tuple[dict[str, int], int]:
         family |= more
     parts: Counter[str] = Counter()
     for pid in family:
-        parts[_kind(pid)] += _pss(pid)
+        parts[_kind(pid)] += pss(pid)
     return dict(parts), len(family)
 
 
@@ -344,7 +344,8 @@ def _kind(pid: int) -> str:
     return "other"
 
 
-def _pss(pid: int) -> int:
+def pss(pid: int) -> int:
+    """Return the proportional set size of a process, in bytes."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text("utf-8")
     (line,) = [one for one in rollup.splitlines() if one.startswith("Pss:")]
     return int(line.split()[1]) * 1024

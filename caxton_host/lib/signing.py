@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _SIZE = 32
 _NONCE = 12
 _PRIVATE = 0o600
+_RSA_BITS = 2048
 
 #: Whose a note is: a trusted key's, no trusted key's, or falsely a trusted key's.
 Judged: TypeAlias = Literal["trusted", "unknown", "forged"]
@@ -70,6 +71,23 @@ def _draft(path: Path, data: bytes) -> Generator[Path]:
     finally:
         os.close(handle)
         draft.unlink(missing_ok=True)
+
+
+def jwt_algorithm(pem: str) -> str | None:
+    """Return the algorithm with which a private key signs JWTs, or ``None``."""
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 -- 30 ms
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: PLC0415
+
+    try:
+        key = serialization.load_pem_private_key(pem.encode(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return None
+    if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= _RSA_BITS:
+        return "RS256"
+    if isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name == "secp256r1":
+        return "ES256"
+    return "EdDSA" if isinstance(key, ed25519.Ed25519PrivateKey) else None
 
 
 class Signer(Protocol):

@@ -1,15 +1,16 @@
 """
 Requests for OAuth metadata and tokens, limited to two origins.
 
-Metadata comes from the server and the issuer, tokens from the issuer alone, so nothing
-that a server says can send the host or its credentials elsewhere.
+Metadata comes from the server and the issuer, tokens from the issuer alone and from the
+endpoints that the operator lists, so nothing that a server or an issuer says can send
+the host or its credentials elsewhere.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ...core.text.urls import in_the_clear, origin
@@ -51,6 +52,8 @@ class Exchange:
 
         issuer: Returns the address of the issuer, as far as known.
 
+        endpoints: Other addresses whose origins take what is posted.
+
         allow_private: The issuer may have an address that is not public.
 
     Attributes:
@@ -59,18 +62,20 @@ class Exchange:
         refusal: The status of the last POST, if it was not a success, else 0.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- where it may send, and how long
         self,
         client: Client,
         *,
         server: str,
         issuer: Callable[[], str],
+        endpoints: Iterable[str] = (),
         allow_private: bool,
         deadline: float,
     ) -> None:
         self._client = client
         self._server = origin(server)
         self._issuer = issuer
+        self._endpoints = {*map(origin, endpoints)}
         self._allow_private = allow_private
         self.deadline = deadline
         self.refusal = 0
@@ -85,9 +90,9 @@ class Exchange:
         import httpx2  # noqa: PLC0415 -- loaded by whoever made the request
 
         url = str(wanted.url)
-        ours = origin(url) == self._server
-        if origin(url) != origin(self._issuer()) and (
-            wanted.method != "GET" or not ours
+        ours, gets = origin(url) == self._server, wanted.method == "GET"
+        if origin(url) != origin(self._issuer()) and not (
+            ours if gets else origin(url) in self._endpoints
         ):
             raise ToolError(
                 "protocol",

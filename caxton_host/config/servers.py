@@ -47,8 +47,6 @@ _OAUTH: f.Fields = {
     "redirect_port": ("redirect_port", f.number),
     "allow_private": ("allow_private", f.flag),
 }
-_CREDENTIALS = ("client_id", "client_secret", "issuer")
-_SIGNED = ("client_id", "private_key", "issuer")
 _LOGIN_ONLY = ("client_metadata", "redirect_port")
 _LAST_PORT = 65535
 
@@ -60,7 +58,7 @@ def oauth(value: object, at: At) -> OAuth:
     by_login = found.get("flow") == "code"
     # A secret without its issuer would go wherever the server says.
     secret, signed = found.get("client_secret", ""), found.get("private_key", "")
-    needed = _SIGNED if signed else _CREDENTIALS
+    needed = "client_id", "private_key" if signed else "client_secret", "issuer"
     for key in needed if not by_login or secret else ():
         if not found.get(key):
             raise at.error(f"needs its {key}", fix=f'write {key} = "..."')

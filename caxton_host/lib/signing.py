@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _SIZE = 32
 _NONCE = 12
 _PRIVATE = 0o600
-_RSA_BITS = 2048
 
 #: Whose a note is: a trusted key's, no trusted key's, or falsely a trusted key's.
 Judged: TypeAlias = Literal["trusted", "unknown", "forged"]
@@ -83,7 +82,7 @@ def jwt_algorithm(pem: str) -> str | None:
         key = serialization.load_pem_private_key(pem.encode(), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return None
-    if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= _RSA_BITS:
+    if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= 2048:  # noqa: PLR2004 -- bits
         return "RS256"
     if isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name == "secp256r1":
         return "ES256"

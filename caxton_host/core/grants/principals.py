@@ -138,23 +138,21 @@ class Callers:
     """The access tokens of principals, kept while their calls and runs last."""
 
     def __init__(self) -> None:
-        self._tokens: dict[str, list[str]] = {}
+        self._kept: list[tuple[str, str]] = []
 
     @contextmanager
     def kept(self, who: Principal) -> Generator[None]:
         """Keep the access token of *who* in memory, if it has one."""
-        tokens = self._tokens.setdefault(who.key, [])
-        tokens.append(who.token)
+        one = who.key, who.token
+        self._kept.append(one)
         try:
             yield
         finally:
-            tokens.remove(who.token)
-            if not tokens:
-                del self._tokens[who.key]
+            self._kept.remove(one)
 
     def token(self, key: str) -> str:
         """Return the newest token of the principal with that key, or ``""``."""
-        return self._tokens.get(key, [""])[-1]
+        return next((token for of, token in reversed(self._kept) if of == key), "")
 
 
 #: The prefix lets secret scanners recognise a token.

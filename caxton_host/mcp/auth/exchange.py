@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ...core.text.urls import in_the_clear, origin
@@ -19,6 +19,7 @@ from ...errors import ToolError
 if TYPE_CHECKING:
     import httpx2
 
+    from ...core.tools.servers import OAuth
     from ...lib.http import Client
 
 
@@ -48,13 +49,14 @@ class Exchange:
     Sends the requests of a flow.
 
     Args:
+        config: Whether the issuer may have an address that is not public, and other
+            addresses whose origins take what is posted.
+
         server: The configured address of the server.
 
         issuer: Returns the address of the issuer, as far as known.
 
-        endpoints: Other addresses whose origins take what is posted.
-
-        allow_private: The issuer may have an address that is not public.
+        deadline: On the clock of the event loop.
 
     Attributes:
         deadline: On the clock of the event loop.
@@ -62,21 +64,19 @@ class Exchange:
         refusal: The status of the last POST, if it was not a success, else 0.
     """
 
-    def __init__(  # noqa: PLR0913 -- where it may send, and how long
+    def __init__(
         self,
         client: Client,
-        *,
+        config: OAuth,
         server: str,
         issuer: Callable[[], str],
-        endpoints: Iterable[str] = (),
-        allow_private: bool,
         deadline: float,
     ) -> None:
         self._client = client
         self._server = origin(server)
         self._issuer = issuer
-        self._endpoints = {*map(origin, endpoints)}
-        self._allow_private = allow_private
+        self._endpoints = {*map(origin, config.endpoints)}
+        self._allow_private = config.allow_private
         self.deadline = deadline
         self.refusal = 0
 

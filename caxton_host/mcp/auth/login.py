@@ -118,7 +118,9 @@ async def log_in(
             raise ToolError("protocol", "no", "the token cannot be sent")
 
     provider = _LoginProvider(config.name, config.oauth, config.url, person, learn)
-    exchange = _exchange(client, config.oauth, config.url, provider)
+    exchange = Exchange(
+        client, config.oauth, config.url, lambda: provider.issuer, _soon()
+    )
     try:
         challenge = await _challenge(client, config)
         login = await provider.obtain(exchange, challenge, _last(file))
@@ -144,9 +146,9 @@ async def log_out(
         return False, ""
     client = Client(proxy=proxy)
     kept = StoredProvider(config.oauth, config.url, file, _ignore, "")
+    exchange = Exchange(client, config.oauth, config.url, lambda: kept.issuer, _soon())
     async with file.locked():
         try:
-            exchange = _exchange(client, config.oauth, config.url, kept)
             problem = await kept.revoke(exchange)
         except Exception as exc:  # noqa: BLE001 -- its text may quote what was answered
             known = isinstance(exc, ToolError)
@@ -159,19 +161,6 @@ async def log_out(
 
 def _ignore(_tokens: OAuthToken, _secret: str | None) -> None:
     """Learn nothing: no text of an issuer is shown."""
-
-
-def _exchange(
-    client: Client, config: OAuth, url: str, of: _LoginProvider | StoredProvider
-) -> Exchange:
-    return Exchange(
-        client,
-        server=url,
-        issuer=lambda: of.issuer,
-        endpoints=config.endpoints,
-        allow_private=config.allow_private,
-        deadline=_soon(),
-    )
 
 
 class _LoginProvider(OAuthClientProvider):

@@ -166,12 +166,7 @@ class Access:
 
         client = Client(proxy=self._proxy)
         exchange = Exchange(
-            client,
-            server=self._url,
-            issuer=lambda: provider.issuer,
-            endpoints=self._config.endpoints,
-            allow_private=self._config.allow_private,
-            deadline=deadline,
+            client, self._config, self._url, lambda: provider.issuer, deadline
         )
         shown = used.get("authorization", "").removeprefix(_BEARER)
         try:

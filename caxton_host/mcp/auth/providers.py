@@ -131,15 +131,14 @@ class Provider(ClientCredentialsOAuthProvider):
         self._config = config
         self._learn = learn
         self._caller = caller
-        self._scope = config.scope
         self.issuer = config.issuer
         # For servers that do not name their issuer.
         self.context.auth_server_url = config.issuer
 
     async def _exchange_token_client_credentials(self) -> httpx2.Request:
-        if self._scope is not None:
+        if self._config.scope is not None:
             # The flow has set the scope that the server requires.
-            self.context.client_metadata.scope = self._scope
+            self.context.client_metadata.scope = self._config.scope
         request = await super()._exchange_token_client_credentials()
         form = dict(parse_qsl(request.content.decode())) | self._more()
         del request.headers["content-length"]

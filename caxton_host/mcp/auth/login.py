@@ -154,8 +154,8 @@ async def log_out(
             known = isinstance(exc, ToolError)
             problem = str(exc) if known else "its issuer cannot be asked"
         finally:
-            await client.aclose()
             forgotten = file.remove()
+            await client.aclose()
     return forgotten, problem
 
 

@@ -214,6 +214,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                 stream=stream,
                 servers=tools.servers,
                 redact=redact,
+                callers=tooling.callers,
                 admission=Admission(config.places.runs),
                 watch=watch,
                 freezes=FreezeWatch(store.reader),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..config import Config
+from ..core.grants.principals import Callers
 from ..core.log.events import Event, ToolsChanged
 from ..core.log.requests import NOT_HERE, Request
 from ..core.names import AGENTS
@@ -102,6 +103,8 @@ class Tooling:
         logs: The folder for the standard error of servers.
 
         tokens: The folder of the tokens of logins.
+
+        callers: The access tokens of those who ask for runs.
     """
 
     redact: Redactor
@@ -111,6 +114,7 @@ class Tooling:
     protocols: ServerProtocols | None = None
     logs: Path | None = None
     tokens: Path | None = None
+    callers: Callers = field(default_factory=Callers)
     _pool: Pool | None = field(default=None, init=False)
     _answers: list[Answers] = field(default_factory=list[Answers], init=False)
 
@@ -170,7 +174,7 @@ class Tooling:
         from ..mcp import McpTools, Pool  # noqa: PLC0415 -- only with a server
 
         if self._pool is None:
-            self._pool = Pool()
+            self._pool = Pool(self.callers)
         return McpTools(
             {
                 name: replace(server, eager=server.eager or name in self.start)

@@ -510,22 +510,30 @@ async def _log_in(config: Config, name: str, file: TokenFile, seconds: float) ->
 @click.pass_obj
 def logout(host: HostApi, name: str, as_json: bool) -> None:
     """
-    Delete the tokens of the server NAME.
+    Revoke and delete the tokens of the server NAME.
 
-    Running hosts drop them too. The issuer is not notified: the tokens may be valid
-    until they expire.
+    Running hosts drop them too. They are deleted even if the issuer cannot revoke them;
+    then they may be valid until they expire, and a warning says so.
 
     \b
     Examples:
       caxton server logout crm
     """
+    from ..mcp.auth.login import log_out
+
     config = host.load()
     check_server(config, name)
-    forgotten = wait(_file(config, name, host).remove())
+    file = _file(config, name, host)
+    forgotten, problem = wait(log_out(config.servers[name], file, proxy=config.proxy))
     if as_json:
-        show({"$type": "caxton.logout/v1", "server": name, "forgotten": forgotten})
+        said: dict[str, JSON] = {"server": name, "forgotten": forgotten}
+        show({"$type": "caxton.logout/v1", **said, "problem": problem or None})
+    elif not forgotten:
+        say(f"{name}: was not logged in")
     else:
-        say(f"{name}: {'forgotten' if forgotten else 'was not logged in'}")
+        say(f"{name}: forgotten{'' if problem else ', and revoked'}")
+        if problem:
+            note(f"warning: not revoked, so valid until they expire: {plain(problem)}")
 
 
 def _file(config: Config, name: str, host: HostApi) -> TokenFile:

@@ -17,6 +17,7 @@ from ..core.tools.servers import (
     ServerConfig,
 )
 from ..core.tools.webhooks import SERVER
+from ..lib.signing import jwt_algorithm
 from . import fields as f
 from .fields import (
     DURATION,
@@ -33,17 +34,19 @@ from .source import At, sounds_secret
 from .tools import SHARED, TOOLS, Problem, collected, with_public
 
 _OAUTH: f.Fields = {
-    "flow": ("flow", f.choice("credentials", "code")),
+    "flow": ("flow", f.choice("credentials", "code", "exchange")),
     "client_id": ("client_id", f.text),
     "client_secret": ("client_secret", f.text),
+    "private_key": ("private_key", f.text),
+    "key_id": ("key_id", f.text),
     "client_metadata": ("client_metadata", f.url),
     "issuer": ("issuer", f.url),
+    "endpoints": ("endpoints", f.listed(f.url)),
     "scope": ("scope", f.text),
     "method": ("method", f.choice("basic", "post")),
     "redirect_port": ("redirect_port", f.number),
     "allow_private": ("allow_private", f.flag),
 }
-_CREDENTIALS = ("client_id", "client_secret", "issuer")
 _LOGIN_ONLY = ("client_metadata", "redirect_port")
 _LAST_PORT = 65535
 
@@ -54,8 +57,9 @@ def oauth(value: object, at: At) -> OAuth:
     found = f.read(value, _OAUTH, at)
     by_login = found.get("flow") == "code"
     # A secret without its issuer would go wherever the server says.
-    needed = _CREDENTIALS if not by_login or found.get("client_secret") else ()
-    for key in needed:
+    secret, signed = found.get("client_secret", ""), found.get("private_key", "")
+    needed = "client_id", "private_key" if signed else "client_secret", "issuer"
+    for key in needed if not by_login or secret else ():
         if not found.get(key):
             raise at.error(f"needs its {key}", fix=f'write {key} = "..."')
     for key in _LOGIN_ONLY:
@@ -63,17 +67,34 @@ def oauth(value: object, at: At) -> OAuth:
             raise at.key(key).error(
                 "is only valid for logins", fix=f'write flow = "code", or remove {key}'
             )
-    secret = found.get("client_secret", "")
+    at.source.secrets.note(signed, "private_key", at)
     # The second is what the header of a request for a token is made of.
     for form in (secret, quote(secret, safe="")):
         at.source.secrets.note(form, "client_secret", at)
-    if "issuer" in found and in_the_clear(found["issuer"]):
-        raise at.key("issuer").error(
-            "is not https: the credentials could be read in transit",
-            fix="write its https address",
-        )
+    issuer = found.get("issuer", "")
+    for address in (issuer, *found.get("endpoints", ())):
+        if address and in_the_clear(address):
+            raise at.key("issuer" if address == issuer else "endpoints").error(
+                "is not https: the credentials could be read in transit",
+                fix="write its https address",
+            )
     _check_client(found, at)
+    if signed:
+        _check_key(found, at)
     return OAuth(**found)
+
+
+def _check_key(found: dict[str, Any], at: At) -> None:
+    at = at.key("private_key")
+    if found.get("flow") == "code" or found.get("client_secret"):
+        why = 'cannot be combined with client_secret, nor with flow = "code"'
+        raise at.error(why, fix="remove one of them")
+    if jwt_algorithm(found["private_key"]) is None:
+        keys = "RSA of 2048 bits or more, P-256, or Ed25519"
+        raise at.error(
+            "is not a private key that can sign tokens",
+            fix=f'write "${{file:PATH}}", of a PEM key without a password: {keys}',
+        )
 
 
 def _check_client(found: dict[str, Any], at: At) -> None:
@@ -361,13 +382,15 @@ def tools_alone(values: object, at: At) -> ServerConfig:
 
 
 def _check_answers(found: Mapping[str, Any], at: At) -> None:
-    """Check that no answer is cached if headers depend on the run."""
-    if not any("${context." in text for text in found.get("headers", {}).values()):
+    """Check that no answer is cached if headers or tokens depend on the run."""
+    exchanged = "oauth" in found and found["oauth"].flow == "exchange"
+    headers = found.get("headers", {}).values()
+    if not exchanged and not any("${context." in text for text in headers):
         return
     for tool, options in found.get("tools", {}).items():
         if options.cache is not None:
             place = at.key("tools").key(tool).key("cache")
             raise place.error(
-                "cannot be used: the server's headers refer to the context of a run",
+                "cannot be used: the server's headers or tokens are those of a run",
                 fix="remove it",
             )

@@ -17,7 +17,7 @@ from .serve import VARIABLES, variable
 from .source import sounds_secret
 
 _HIDDEN = "***"
-_SECRET = frozenset({"client_secret"})
+_SECRET = frozenset({"client_secret", "private_key"})
 
 
 def describe(config: Config) -> dict[str, JSON]:
@@ -94,7 +94,8 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
         shown["url"] = mask(server.url)
         shown["headers"] = dict.fromkeys(server.headers, _HIDDEN)
         if server.oauth is not None:
-            oauth = {key: it for key, it in asdict(server.oauth).items() if it != ""}
+            said = asdict(server.oauth).items()
+            oauth = {key: it for key, it in said if it not in {"", ()}}
             shown["oauth"] = _given(
                 oauth | dict.fromkeys(oauth.keys() & _SECRET, _HIDDEN)
             )

@@ -72,6 +72,23 @@ def _draft(path: Path, data: bytes) -> Generator[Path]:
         draft.unlink(missing_ok=True)
 
 
+def jwt_algorithm(pem: str) -> str | None:
+    """Return the algorithm with which a private key signs JWTs, or ``None``."""
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 -- 30 ms
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: PLC0415
+
+    try:
+        key = serialization.load_pem_private_key(pem.encode(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return None
+    if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= 2048:  # noqa: PLR2004 -- bits
+        return "RS256"
+    if isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name == "secp256r1":
+        return "ES256"
+    return "EdDSA" if isinstance(key, ed25519.Ed25519PrivateKey) else None
+
+
 class Signer(Protocol):
     """Signs checkpoints: a `Keyring`, or a `Rotation`."""
 

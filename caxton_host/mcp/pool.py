@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 from ..core.calls import JSON
+from ..core.grants.principals import Callers, key_of
 from ..core.log.events import Event
 from ..core.log.requests import FAILED, RESTARTED
 from ..core.text.redact import Redactor
@@ -31,7 +32,7 @@ from .transport.serverlog import LogFile
 
 _TRUST_DOMAIN = "default"
 
-_OF_A_RUN = "its headers refer to the context of a run"
+_OF_A_RUN = "its headers or tokens depend on the context of a run"
 
 #: Lingering servers that are kept, and the seconds that each is kept.
 _IDLE = 32
@@ -53,9 +54,15 @@ class PoolKey(NamedTuple):
 
 
 class Pool:
-    """Servers that several clients share, with the number of clients that use each."""
+    """
+    Servers that several clients share, with the number of clients that use each.
 
-    def __init__(self) -> None:
+    Args:
+        callers: The access tokens of those who ask for runs.
+    """
+
+    def __init__(self, callers: Callers | None = None) -> None:
+        self.callers = callers or Callers()
         self._holders: dict[PoolKey, list[tuple[Server, int]]] = {}
         self._idle: dict[Server, tuple[PoolKey, asyncio.TimerHandle]] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -102,8 +109,11 @@ class Pool:
                 proxy=proxy,
                 name=config.name,
                 file=TokenFile(tokens, config) if tokens and by_login else None,
+                caller=partial(self.callers.token, config.oauth.principal),
             )
             self._access[key] = found
+            # There is one for each caller of a run.
+            finalize(found, redact.let_go, owner)
         return found
 
     def status(self) -> list[ServerStatus]:
@@ -178,7 +188,7 @@ class McpTools(ToolRouter):
     Tool servers that speak MCP, as a `ToolClient`.
 
     An asynchronous context manager: leaving it ends every server that no other client
-    uses. Servers whose headers refer to the context of a run are reached for one run
+    uses. Servers whose headers or tokens are those of a run are reached for one run
     only: see `open`.
 
     Args:
@@ -281,13 +291,16 @@ class McpTools(ToolRouter):
         """
         Return the tools of one run.
 
-        Servers whose headers refer to its context are reached with those values. Runs
-        with equal values share a connection; others never do.
+        Servers whose headers refer to its context are reached with those values, and
+        with tokens of its caller. Runs with equal values share a connection; others
+        never do.
         """
         if not self._for_runs:
             yield self
             return
-        filled, problems = fill(self._for_runs, scope.context)
+        caller = key_of(scope.actor)
+        caller = caller if self._shared.callers.token(caller) else ""
+        filled, problems = fill(self._for_runs, scope.context, caller)
         missing = {n: LeftOut(self._for_runs[n], why) for n, why in problems.items()}
         owner = f"headers of {scope.run_id}"
         self._redact.hold(owner, composed(self._for_runs, filled))

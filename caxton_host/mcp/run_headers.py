@@ -1,5 +1,5 @@
 """
-Headers that refer to the context of a run.
+Headers that refer to the context of a run, and tokens that are those of its caller.
 
 A value may hold ``${context.NAME}``, or ``${context.NAME.PART}`` of a table. It is
 filled in when a run begins, from the run's own context, and is part of the key of the
@@ -22,21 +22,39 @@ from ..errors import ServerUnavailable, ToolError
 from ..ports.tools import RunScope, ToolRequest
 
 logger = logging.getLogger(__name__)
+
+#: Why no token can be exchanged.
+NO_CALLER = "its caller has no access token of an authorization server"
+
 _REFERENCE = re.compile(r"\$\{context\.([^{}]*)\}")
 _LONGEST = 4096
 
 
 def refers_to_run(config: ServerConfig) -> bool:
-    """Return whether a header of the server refers to the context of a run."""
-    return config.url is not None and any(
-        map(_REFERENCE.search, config.headers.values())
+    """Return whether a header or the tokens of the server are those of a run."""
+    return config.url is not None and (
+        _exchanges(config) or any(map(_REFERENCE.search, config.headers.values()))
     )
 
 
+def _exchanges(config: ServerConfig) -> bool:
+    oauth = config.oauth
+    return oauth is not None and oauth.flow == "exchange" and not oauth.principal
+
+
 def fill(
-    servers: Mapping[str, ServerConfig], context: Mapping[str, JSON]
+    servers: Mapping[str, ServerConfig], context: Mapping[str, JSON], caller: str = ""
 ) -> tuple[dict[str, ServerConfig], dict[str, str]]:
-    """Return *servers* with headers filled in, and the reason for each failure."""
+    """
+    Return *servers* with what a run has for them, and the reason for each failure.
+
+    Args:
+        servers: By name.
+
+        context: The variables of the run.
+
+        caller: The key of the principal whose access token is exchanged, or ``""``.
+    """
     filled: dict[str, ServerConfig] = {}
     problems: dict[str, str] = {}
     for name, config in servers.items():
@@ -47,9 +65,15 @@ def fill(
             }
         except ServerUnavailable as exc:
             problems[name] = str(exc)
-        else:
-            # There are no values before there is a run.
-            filled[name] = replace(config, headers=headers, eager=False)
+            continue
+        oauth = config.oauth
+        if oauth and _exchanges(config):
+            if not caller:
+                problems[name] = NO_CALLER
+                continue
+            oauth = replace(oauth, principal=caller)
+        # There are no values before there is a run.
+        filled[name] = replace(config, headers=headers, oauth=oauth, eager=False)
     return filled, problems
 
 
@@ -119,7 +143,7 @@ class LeftOut:
         if self._config.required:
             raise ServerUnavailable(
                 f"the server {name} cannot be asked: {self._why}",
-                fix="pass it with --var NAME=VALUE",
+                fix="pass it with --var NAME=VALUE, or call with an access token",
             )
         logger.warning("MCP: %s is left out: %s", name, self._why)
         unknown = dict.fromkeys(("address", "name", "version", "protocol"))

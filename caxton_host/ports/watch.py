@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from ..core.calls import Outcome, Route, ToolCall
 from ..core.log.events import Event
+
+#: Attributes of a span, by their conventional names.
+Fields: TypeAlias = dict[str, str | int | bool]
+Texts: TypeAlias = Mapping[str, str]
 
 
 class Clock(Protocol):
@@ -155,4 +159,18 @@ class Telemetry(Protocol):
 
     def ids(self) -> tuple[str | None, str | None]:
         """Return trace and span id of the current span, in hex."""
+        ...
+
+    def serving(self, fields: Fields, asked: Texts) -> AbstractContextManager[Texts]:
+        """
+        Return what observes a request of an MCP client.
+
+        Args:
+            fields: Its attributes, by their conventional names; may grow until it ends.
+
+            asked: The W3C trace context of the client.
+
+        Returns:
+            Its own trace context while it is entered, or nothing.
+        """
         ...

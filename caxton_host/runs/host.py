@@ -31,6 +31,7 @@ from ..core.grants.call_terms import Terms
 from ..core.grants.forks import forking_point
 from ..core.grants.grants import Grant
 from ..core.grants.journal import Journal
+from ..core.grants.principals import Callers
 from ..core.grants.tool_catalog import (
     Offered,
     catalogue_for,
@@ -116,6 +117,8 @@ class Host:
 
         redact: Removes configured secrets from what is recorded.
 
+        callers: The access tokens of those who ask for runs.
+
         under_way: The runs that this host executes now, so that they can be stopped.
 
         admission: Bounds how many that are.
@@ -140,6 +143,7 @@ class Host:
     stream: str | None = None
     servers: Collection[str] = ()
     redact: Redactor = field(default_factory=Redactor)
+    callers: Callers = field(default_factory=Callers)
     under_way: UnderWay = field(default_factory=UnderWay)
     admission: Admission = field(default_factory=Admission)
     watch: Callable[[str, ToolProgress], None] = unwatched
@@ -343,7 +347,8 @@ class Host:
             parent = await Recording.load(request.run_id, self.store.reader)
             parent.check_forkable()
             await self.freezes.check(parent.started.agent, request.actor)
-            scope = self._scope(_scope(run_id, parent.started), request.private)
+            asked = replace(_scope(run_id, parent.started), actor=request.actor)
+            scope = self._scope(asked, request.private)
             async with self.tools.open(scope) as tools:
                 given = await self._forked(run_id, parent, request, tools)
                 await self.executor.execute(given, tools, on_started)

@@ -243,8 +243,18 @@ class Service:
                 request, run_id=run_id, on_started=begun, ahead=wanted.ahead
             )
 
-        await self.background.begin(run_id, ticket or self.line.take(who.key), driving)
+        ticket = ticket or self.line.take(who.key)
+        await self.background.begin(run_id, ticket, self._for(who, driving))
         return run_id
+
+    def _for(self, who: Principal, driving: Driving) -> Driving:
+        """Return *driving*, for which the access token of *who* is kept."""
+
+        async def kept(begun: Callable[[str], None]) -> None:
+            with self.host.callers.kept(who):
+                await driving(begun)
+
+        return kept
 
     async def _has_begun(self, run_id: str) -> bool:
         while True:
@@ -380,7 +390,7 @@ class Service:
             row.run_id, row.agent, who.actor, "requested", restored=restored
         )
         ticket = ticket or self.line.take(who.key)
-        await self.background.begin(run_id, ticket, driving)
+        await self.background.begin(run_id, ticket, self._for(who, driving))
 
     async def fork(
         self,
@@ -418,7 +428,8 @@ class Service:
         async def driving(begun: Callable[[str], None]) -> None:
             await self.host.fork(request, run_id=new, on_started=begun)
 
-        await self.background.begin(new, self.line.take(who.key), driving)
+        ticket = self.line.take(who.key)
+        await self.background.begin(new, ticket, self._for(who, driving))
         return new
 
     async def resolve(

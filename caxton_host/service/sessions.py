@@ -256,13 +256,14 @@ class Sessions:
         Raises:
             CaxtonError: See `Seat.call`; or no stream can be started.
         """
-        while True:
-            it = await self._opened(by)
-            with contextlib.suppress(SeatGone):
-                found = await it.seat.call(tool, params, tell)
-                if isinstance(found, Waits):
-                    return await self._asked(it.run_id, found.call)
-                return found
+        with self.host.callers.kept(by.who):
+            while True:
+                it = await self._opened(by)
+                with contextlib.suppress(SeatGone):
+                    found = await it.seat.call(tool, params, tell)
+                    if isinstance(found, Waits):
+                        return await self._asked(it.run_id, found.call)
+                    return found
 
     async def close(self, key: tuple[str, str]) -> None:
         """End a stream, if it is driven here; see `Connection.key`."""
@@ -296,13 +297,14 @@ class Sessions:
 
     async def _open_now(self, agent: Agent, by: Connection) -> _Open:
         """Return the stream that takes calls, once there is one."""
-        async with self._locks[by.key]:
-            if it := self._current(agent, by):
-                return it
-            if it := self._open.get(by.key):
-                it.seat.close(RESET)
-                await asyncio.wait([it.task])
-            return await self._next(agent, by)
+        with self.host.callers.kept(by.who):
+            async with self._locks[by.key]:
+                if it := self._current(agent, by):
+                    return it
+                if it := self._open.get(by.key):
+                    it.seat.close(RESET)
+                    await asyncio.wait([it.task])
+                return await self._next(agent, by)
 
     def _current(self, agent: Agent, by: Connection) -> _Open | None:
         """Return the stream that takes calls now, if one does."""

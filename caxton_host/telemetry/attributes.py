@@ -11,7 +11,6 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
-from typing import TypeAlias
 
 from ..core.calls import JSON, Completed, Failed, Outcome, Route
 from ..core.grants.approvals import Unapproved
@@ -29,9 +28,7 @@ from ..errors import (
     Suspend,
     ToolError,
 )
-from ..ports.watch import Execution, Origin, Served
-
-Fields: TypeAlias = dict[str, str | int | bool]
+from ..ports.watch import Execution, Fields, Origin, Served
 
 #: Characters of the parameters or the answer of a call.
 _LONGEST = 16 * 1024

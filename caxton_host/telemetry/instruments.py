@@ -72,6 +72,12 @@ ATTEMPTS = _histogram(
     "Duration of an attempt to call a tool",
     *("mcp.method.name", "caxton.server.name", "gen_ai.tool.name", "error.type"),
 )
+SERVED = _histogram(
+    "mcp.server.operation.duration",
+    _OPERATION,
+    "Duration of a request of an MCP client, at a served session or agent",
+    *("mcp.method.name", "network.transport", "error.type"),
+)
 CALL_SECONDS = _histogram(
     "gen_ai.execute_tool.duration",
     _OPERATION,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from ..core.log.events import Event
     from ..ports.tools import ToolRequest
+    from ..ports.watch import Fields
 
 
 #: How many points an instrument may have; later ones are counted under `OTHER`.
@@ -129,6 +130,11 @@ class Metrics(Sink):
         tool = _UNKNOWN if request.guessed else request.tool
         if server != WEBHOOK:
             self.time(i.ATTEMPTS, seconds, "tools/call", server, tool, error)
+
+    def served(self, fields: Fields, seconds: float) -> None:
+        """Record the duration of a request of an MCP client."""
+        labels = (str(fields.get(key, "")) for key in i.SERVED.labels)
+        self.time(i.SERVED, seconds, *labels)
 
     # -- the host itself --------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..core.log.events import Event
 from ..lib.logs import about
-from ..ports.watch import RunSpan, Served
+from ..ports.watch import Fields, RunSpan, Served, Texts
 from .metrics import Scrape, nothing_to_read
 from .sinks import ObservedRun, Sink
 from .tools import ObservedTools
@@ -84,6 +84,18 @@ class Observer:
                 run.seconds = time.perf_counter() - began
                 for sink in reversed(self._sinks):
                     sink.run_ended(run)
+
+    @contextlib.contextmanager
+    def serving(self, fields: Fields, asked: Texts) -> Generator[Texts]:
+        """See `ports.Telemetry`."""
+        span = self._spans.open_served(fields, asked) if self._spans else None
+        began = time.perf_counter()
+        try:
+            yield span.spans.headers(span.within) if span else {}
+        finally:
+            if span:
+                span.end()
+            self.counts.served(fields, time.perf_counter() - began)
 
     def ids(self) -> tuple[str | None, str | None]:
         """Return trace and span id of the current span, in hex."""

@@ -15,7 +15,7 @@ from ..core.log.events import Event
 from ..core.log.runs import outcome_word
 from ..errors import RunStopped, StoreError, Suspend
 from ..lib.logs import about
-from ..ports.watch import Execution, Served
+from ..ports.watch import Execution, Fields, Served
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -78,6 +78,9 @@ class Sink:
 
     def attempted(self, request: ToolRequest, seconds: float, error: str) -> None:
         """Take one attempt to call a tool; *error* is empty if it succeeded."""
+
+    def served(self, fields: Fields, seconds: float) -> None:
+        """Take a request of an MCP client, with its attributes."""
 
     # -- the host itself -------------------------------------------------------
 

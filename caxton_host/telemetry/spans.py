@@ -9,8 +9,8 @@ begins, and spans that are made again from the log have the ids that they had.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -47,8 +47,8 @@ from ..core.log.events import (
     ToolRetried,
     outcome_of,
 )
+from ..ports.watch import Execution, Fields
 from .attributes import (
-    Fields,
     agent_fields,
     arguments,
     attempt_fields,
@@ -65,13 +65,16 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace.sampling import Sampler
 
-    from ..ports.watch import Execution, Origin
+    from ..ports.watch import Origin
     from .sinks import ObservedCall, ObservedRun
 
 _W3C = TraceContextTextMapPropagator()
 _RANDOM = RandomIdGenerator()
 _SCOPE = InstrumentationScope("caxton_host")
 _UNSET, _FAILED = Status(StatusCode.UNSET), Status(StatusCode.ERROR)
+
+#: Stands for a request of a client, which is no run.
+_REQUEST = Execution(run_id="", agent="", mode="live", module_sha256="")
 
 #: Under which the notes of the current call are kept in the context.
 _CALL = current.create_key("caxton-call")
@@ -343,6 +346,14 @@ class Spans(Sink):
             links=links,
         )
 
+    def open_served(self, fields: Fields, asked: Mapping[str, str]) -> OpenSpan:
+        """Begin the span of a request of an MCP client: sampled as that of a run."""
+        span = self.open_run(replace(_REQUEST, asked=asked))
+        tool = fields.get("gen_ai.tool.name", "")
+        span.name = f"{fields['mcp.method.name']} {tool}".rstrip()
+        span.kind, span.fields = SpanKind.SERVER, fields
+        return span
+
     @staticmethod
     def close_run(span: RunSpan, run: ObservedRun) -> None:
         """End the span of a run, and send what is known of it."""
@@ -473,10 +484,10 @@ class Spans(Sink):
         return format_trace_id(known.trace_id), format_span_id(known.span_id)
 
     @staticmethod
-    def headers() -> dict[str, str]:
+    def headers(within: Context | None = None) -> dict[str, str]:
         """Return the W3C trace context of the current span; never its baggage."""
         carrier: dict[str, str] = {}
-        _W3C.inject(carrier)
+        _W3C.inject(carrier, within)
         return carrier
 
 

@@ -84,7 +84,7 @@ async def _log_in(config: ServerConfig, folder: Path) -> None:
         if not exc.fix.startswith("caxton server logout"):
             raise
         # The issuer of the tokens is another host, which the operator allows.
-        await file.remove()
+        file.remove()
         await log_in(config, Visitor(), file, redact=redact)
 
 

@@ -234,7 +234,12 @@ def test_somebody_logs_in_and_out(shell: Shell) -> None:
             "$type": "caxton.logout/v1",
             "server": "crm",
             "forgotten": True,
+            "problem": None,
         }
+        assert [form["token_type_hint"] for form in issuer.revoked[-2:]] == [
+            "refresh_token",
+            "access_token",
+        ]
         assert "was not logged in" in shell("server", "logout", "crm").out
         assert shell("tool", "call", "crm/echo", "text=hello").code == 6
 

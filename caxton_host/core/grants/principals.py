@@ -11,7 +11,8 @@ import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal, Self, TypeAlias
@@ -55,6 +56,8 @@ class Principal:
 
         sessions: The sessions whose client it may be. No scope includes that.
 
+        token: Its access token, if an authorization server issued it. Never recorded.
+
     >>> ann = Principal(kind="token", id="t1", scopes=frozenset({"run"}))
     >>> ann.may("run", "weather"), ann.may("read", "weather")
     (True, False)
@@ -69,11 +72,12 @@ class Principal:
     agents: tuple[str, ...] = ("*",)
     roles: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
+    token: str = field(default="", repr=False, compare=False)
 
     @property
     def key(self) -> str:
         """Its key for quotas and stored values."""
-        return f"{self.kind}/{self.id}"
+        return key_of(self.actor)
 
     @property
     def actor(self) -> dict[str, JSON]:
@@ -123,6 +127,32 @@ class Principal:
     def is_actor(self, actor: Mapping[str, JSON]) -> bool:
         """Return whether it is *actor*."""
         return actor.get("kind") == self.kind and actor.get("id") == self.id
+
+
+def key_of(actor: Mapping[str, JSON]) -> str:
+    """Return the `Principal.key` of an actor."""
+    return f"{actor.get('kind')}/{actor.get('id')}"
+
+
+class Callers:
+    """The access tokens of principals, kept while their calls and runs last."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[str, str]] = []
+
+    @contextmanager
+    def kept(self, who: Principal) -> Generator[None]:
+        """Keep the access token of *who* in memory, if it has one."""
+        one = who.key, who.token
+        self._kept.append(one)
+        try:
+            yield
+        finally:
+            self._kept.remove(one)
+
+    def token(self, key: str) -> str:
+        """Return the newest token of the principal with that key, or ``""``."""
+        return next((token for of, token in reversed(self._kept) if of == key), "")
 
 
 #: The prefix lets secret scanners recognise a token.

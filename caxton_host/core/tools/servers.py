@@ -149,18 +149,24 @@ class OAuth:
 
     Attributes:
         flow: ``credentials``: with the client's own credentials; ``code``: a person
-            logs in once.
+            logs in once; ``exchange``: for the access token of a run's caller.
 
         client_id: The registered client; with ``code``, ``""``: a client is registered
             at the login.
 
         client_secret: Its secret; with ``code``, ``""``: none.
 
+        private_key: A key in PEM form that signs for the client, instead of a secret.
+
+        key_id: Its name at the authorization server.
+
         client_metadata: The URL of a document that describes the client, for
             authorization servers that accept one.
 
         issuer: The authorization server that the credentials belong to, and the
             only one they are sent to; with ``code``, ``""``: the one the server names.
+
+        endpoints: Other origins at which the issuer may have endpoints.
 
         scope: The requested scope, instead of the one that the server names.
 
@@ -169,17 +175,23 @@ class OAuth:
         redirect_port: The port on which a login waits for the code; 0: a free one.
 
         allow_private: The issuer may have an address in a private network.
+
+        principal: With ``exchange``, whose tokens they are; set for each run.
     """
 
-    flow: Literal["credentials", "code"] = "credentials"
+    flow: Literal["credentials", "code", "exchange"] = "credentials"
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
+    private_key: str = field(default="", repr=False)
+    key_id: str = ""
     client_metadata: str | None = None
     issuer: str = ""
+    endpoints: tuple[str, ...] = ()
     scope: str | None = None
     method: Literal["basic", "post"] = "basic"
     redirect_port: int = 0
     allow_private: bool = False
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
 """
 Requests for OAuth metadata and tokens, limited to two origins.
 
-Metadata comes from the server and the issuer, tokens from the issuer alone, so nothing
-that a server says can send the host or its credentials elsewhere.
+Metadata comes from the server and the issuer, tokens from the issuer alone and from the
+endpoints that the operator lists, so nothing that a server or an issuer says can send
+the host or its credentials elsewhere.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ...errors import ToolError
 if TYPE_CHECKING:
     import httpx2
 
+    from ...core.tools.servers import OAuth
     from ...lib.http import Client
 
 
@@ -47,11 +49,14 @@ class Exchange:
     Sends the requests of a flow.
 
     Args:
+        config: Whether the issuer may have an address that is not public, and other
+            addresses whose origins take what is posted.
+
         server: The configured address of the server.
 
         issuer: Returns the address of the issuer, as far as known.
 
-        allow_private: The issuer may have an address that is not public.
+        deadline: On the clock of the event loop.
 
     Attributes:
         deadline: On the clock of the event loop.
@@ -62,16 +67,16 @@ class Exchange:
     def __init__(
         self,
         client: Client,
-        *,
+        config: OAuth,
         server: str,
         issuer: Callable[[], str],
-        allow_private: bool,
         deadline: float,
     ) -> None:
         self._client = client
         self._server = origin(server)
         self._issuer = issuer
-        self._allow_private = allow_private
+        self._endpoints = {*map(origin, config.endpoints)}
+        self._allow_private = config.allow_private
         self.deadline = deadline
         self.refusal = 0
 
@@ -85,9 +90,9 @@ class Exchange:
         import httpx2  # noqa: PLC0415 -- loaded by whoever made the request
 
         url = str(wanted.url)
-        ours = origin(url) == self._server
-        if origin(url) != origin(self._issuer()) and (
-            wanted.method != "GET" or not ours
+        ours, gets = origin(url) == self._server, wanted.method == "GET"
+        if origin(url) != origin(self._issuer()) and not (
+            ours if gets else origin(url) in self._endpoints
         ):
             raise ToolError(
                 "protocol",

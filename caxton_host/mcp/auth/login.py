@@ -35,7 +35,7 @@ from ...errors import ServerUnavailable, ToolError, UsageError
 from ...lib.http import Client
 from ..run_headers import refers_to_run
 from .exchange import LONGEST, SPEAKS, STEPS, Exchange, is_scope, presentable
-from .providers import Memory, registered
+from .providers import Memory, StoredProvider, registered
 from .tokens import Login, TokenFile
 
 _PROBE: Final[dict[str, JSON]] = {
@@ -119,11 +119,7 @@ async def log_in(
 
     provider = _LoginProvider(config.name, config.oauth, config.url, person, learn)
     exchange = Exchange(
-        client,
-        server=config.url,
-        issuer=lambda: provider.issuer,
-        allow_private=config.oauth.allow_private,
-        deadline=_soon(),
+        client, config.oauth, config.url, lambda: provider.issuer, _soon()
     )
     try:
         challenge = await _challenge(client, config)
@@ -135,6 +131,36 @@ async def log_in(
     finally:
         await client.aclose()
     return login
+
+
+async def log_out(
+    config: ServerConfig, file: TokenFile, *, proxy: str | None = None
+) -> tuple[bool, str]:
+    """
+    Revoke the tokens of a login at their issuer, and delete them in any case.
+
+    Returns:
+        Whether there was a login; and why its tokens may still be valid, or ``""``.
+    """
+    if config.oauth is None or config.url is None:
+        return False, ""
+    client = Client(proxy=proxy)
+    kept = StoredProvider(config.oauth, config.url, file, _ignore, "")
+    exchange = Exchange(client, config.oauth, config.url, lambda: kept.issuer, _soon())
+    async with file.locked():
+        try:
+            problem = await kept.revoke(exchange)
+        except Exception as exc:  # noqa: BLE001 -- its text may quote what was answered
+            known = isinstance(exc, ToolError)
+            problem = str(exc) if known else "its issuer cannot be asked"
+        finally:
+            forgotten = file.remove()
+            await client.aclose()
+    return forgotten, problem
+
+
+def _ignore(_tokens: OAuthToken, _secret: str | None) -> None:
+    """Learn nothing: no text of an issuer is shown."""
 
 
 class _LoginProvider(OAuthClientProvider):
@@ -242,8 +268,9 @@ class _LoginProvider(OAuthClientProvider):
         ends = [metadata.authorization_endpoint, metadata.token_endpoint]
         if metadata.registration_endpoint is not None:
             ends.append(metadata.registration_endpoint)
-        if any(origin(str(end)) != origin(self.issuer) for end in ends):
-            _refuse("an endpoint of its issuer is not on the issuer's host")
+        allowed = {*map(origin, (self.issuer, *self._config.endpoints))}
+        if any(origin(str(end)) not in allowed for end in ends):
+            _refuse("an endpoint is not on the issuer's host, nor in oauth.endpoints")
         if "S256" not in (metadata.code_challenge_methods_supported or ()):
             _refuse("its issuer does not announce PKCE (S256)")
 
@@ -300,6 +327,7 @@ class _LoginProvider(OAuthClientProvider):
         where = f"{base}/authorize", f"{base}/token"
         if metadata:
             where = str(metadata.authorization_endpoint), str(metadata.token_endpoint)
+        revokes = metadata.revocation_endpoint if metadata else None
         return Login(
             issuer=issuer,
             resource=context.get_resource_url(),
@@ -307,6 +335,7 @@ class _LoginProvider(OAuthClientProvider):
                 "issuer": issuer,
                 "authorization_endpoint": where[0],
                 "token_endpoint": where[1],
+                **({"revocation_endpoint": str(revokes)} if revokes else {}),
             },
             client=client.model_dump(
                 mode="json",

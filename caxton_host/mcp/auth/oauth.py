@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ...core.text.redact import Redactor
@@ -45,6 +45,8 @@ class Access:
         name: The name of the server, for messages.
 
         file: The tokens of a login; other tokens are in memory only.
+
+        caller: Returns the access token that is exchanged, if any is.
     """
 
     def __init__(  # noqa: PLR0913 -- whose tokens, and where they are
@@ -57,6 +59,7 @@ class Access:
         proxy: str | None,
         name: str = "",
         file: TokenFile | None = None,
+        caller: Callable[[], str] = str,
     ) -> None:
         self._config = config
         self._url = url
@@ -67,6 +70,7 @@ class Access:
         self._renewing = asyncio.Lock()
         self._name = name
         self._file = file
+        self._caller = caller
         self._provider: Provider | StoredProvider | None = None
         self._kept: StoredProvider | None = None
         self._secret = ""
@@ -162,11 +166,7 @@ class Access:
 
         client = Client(proxy=self._proxy)
         exchange = Exchange(
-            client,
-            server=self._url,
-            issuer=lambda: provider.issuer,
-            allow_private=self._config.allow_private,
-            deadline=deadline,
+            client, self._config, self._url, lambda: provider.issuer, deadline
         )
         shown = used.get("authorization", "").removeprefix(_BEARER)
         try:
@@ -197,7 +197,7 @@ class Access:
     def _make(self) -> Provider:
         from .providers import Provider  # noqa: PLC0415 -- a tenth of a second
 
-        return Provider(self._config, self._url, self._learn)
+        return Provider(self._config, self._url, self._learn, self._caller)
 
     async def _look(self, file: TokenFile) -> StoredProvider:
         """Read the tokens that logins wrote since."""

@@ -1,19 +1,23 @@
 """
 The SDK's providers of tokens, limited to what the operator configured.
 
-`Provider` gets tokens with the credentials of a client. `StoredProvider` uses and
-refreshes those of a login.
+`Provider` gets tokens with the credentials of a client, for itself or for the access
+token of a caller (RFC 8693). `StoredProvider` uses, refreshes and revokes those of a
+login.
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Final, Literal
+from urllib.parse import parse_qsl
 
 import httpx2
+import jwt
 from mcp.client.auth import OAuthClientProvider
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.client.auth.utils import union_scopes
@@ -28,6 +32,9 @@ from pydantic import AnyUrl, ValidationError
 
 from ...core.tools.servers import OAuth
 from ...errors import ToolError
+from ...lib.machine import SystemClock
+from ...lib.signing import jwt_algorithm
+from ..run_headers import NO_CALLER
 from .exchange import SPEAKS, STEPS, Send, is_scope
 from .tokens import Login, TokenFile
 
@@ -35,6 +42,16 @@ METHODS: dict[str, Literal["client_secret_basic", "client_secret_post"]] = {
     "basic": "client_secret_basic",
     "post": "client_secret_post",
 }
+
+_ACCESS_TOKEN: Final = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 -- a type
+_EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
+_SIGNED: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+
+#: Seconds that an assertion is valid, before and after it is made: clocks differ.
+_VALID, _EARLIER = 300, 30
+
+#: A token is replaced that many seconds before it expires, or a tenth of its time.
+_BEFORE = 30.0
 
 #: The expiry time that marks a token as expired.
 _OVER: Final = 1.0
@@ -88,17 +105,22 @@ class Provider(ClientCredentialsOAuthProvider):
     """
     Gets tokens for a client that the operator registered.
 
-    *learn* is called with every token before it is used.
+    *learn* is called with every token before it is used. *caller* returns the access
+    token that is exchanged, if any is.
     """
 
     due = False
 
     def __init__(
-        self, config: OAuth, url: str, learn: Callable[[OAuthToken], None]
+        self,
+        config: OAuth,
+        url: str,
+        learn: Callable[[OAuthToken, str | None], None],
+        caller: Callable[[], str] = str,
     ) -> None:
         super().__init__(
             url,
-            Memory(learn),
+            Memory(self._take),
             config.client_id,
             config.client_secret,
             METHODS[config.method],
@@ -106,16 +128,44 @@ class Provider(ClientCredentialsOAuthProvider):
             config.issuer,
         )
         self._url = url
-        self._scope = config.scope
+        self._config = config
+        self._learn = learn
+        self._caller = caller
         self.issuer = config.issuer
         # For servers that do not name their issuer.
         self.context.auth_server_url = config.issuer
 
     async def _exchange_token_client_credentials(self) -> httpx2.Request:
-        if self._scope is not None:
+        if self._config.scope is not None:
             # The flow has set the scope that the server requires.
-            self.context.client_metadata.scope = self._scope
-        return await super()._exchange_token_client_credentials()
+            self.context.client_metadata.scope = self._config.scope
+        request = await super()._exchange_token_client_credentials()
+        form = dict(parse_qsl(request.content.decode())) | self._more()
+        del request.headers["content-length"]
+        return httpx2.Request("POST", request.url, data=form, headers=request.headers)
+
+    def _more(self) -> dict[str, str]:
+        """Return what the SDK does not send: a signature, and the caller's token."""
+        found: dict[str, str] = {}
+        if self._config.private_key:
+            found["client_id"] = self._config.client_id
+            found["client_assertion_type"] = _SIGNED
+            found["client_assertion"] = _assertion(self._config)
+        if self._config.flow == "exchange":
+            if not (token := self._caller()):
+                raise ToolError("transport", "no", NO_CALLER)
+            kinds = "subject_token_type", "requested_token_type"
+            found |= dict.fromkeys(kinds, _ACCESS_TOKEN)
+            found |= {"grant_type": _EXCHANGE, "subject_token": token}
+        return found
+
+    def _take(self, tokens: OAuthToken) -> None:
+        if self._config.private_key or self._config.flow == "exchange":
+            # It would be used without a signature, or after the caller has gone.
+            tokens.refresh_token = None
+        self._learn(tokens, self._caller() or None)
+        if tokens.expires_in and self.context.token_expiry_time:
+            self.context.token_expiry_time -= min(_BEFORE, tokens.expires_in / 10)
 
     @property
     def token(self) -> str | None:
@@ -151,6 +201,17 @@ class Provider(ClientCredentialsOAuthProvider):
         finally:
             await flow.aclose()
         raise ToolError("protocol", "no", "it takes too many requests")
+
+
+def _assertion(config: OAuth) -> str:
+    """Return what authenticates a client with a key (RFC 7523), for its issuer."""
+    now = SystemClock().now() // 1_000_000
+    claims = dict.fromkeys(("iss", "sub"), config.client_id)
+    claims |= {"aud": config.issuer, "jti": secrets.token_hex(16)}
+    when = {"iat": now - _EARLIER, "exp": now + _VALID}
+    key = config.private_key
+    named = {"kid": config.key_id} if config.key_id else None
+    return jwt.encode({**claims, **when}, key, jwt_algorithm(key), headers=named)
 
 
 class StoredProvider(OAuthClientProvider):
@@ -270,6 +331,33 @@ class StoredProvider(OAuthClientProvider):
                 )
             if not await self._handle_refresh_response(answer):
                 raise self._nobody("the login has expired")
+
+    async def revoke(self, send: Send) -> str:
+        """
+        Revoke the tokens at their issuer (RFC 7009). The caller holds the lock.
+
+        Returns:
+            Why they may still be valid, or ``""``.
+
+        Raises:
+            ToolError: There is no answer.
+        """
+        self.look()
+        if self._login is None:
+            return ""
+        where = self._login.metadata.get("revocation_endpoint")
+        if where is None:
+            return "its issuer named no revocation endpoint at the login"
+        problem, name = "", str(self._login.client["client_id"])
+        for kind in ("refresh_token", "access_token"):
+            if token := getattr(self._login, kind):
+                asked = {"token": token, "token_type_hint": kind, "client_id": name}
+                form, headers = self.context.prepare_token_auth(asked)
+                request = httpx2.Request("POST", where, data=form, headers=headers)
+                status = (await send(request)).status_code
+                if status != HTTPStatus.OK:
+                    problem = f"its issuer answered {status}"
+        return problem
 
     def _nobody(self, why: str) -> ToolError:
         return ToolError("transport", "no", why, fix=self._fix)

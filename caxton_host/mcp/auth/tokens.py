@@ -121,14 +121,13 @@ class TokenFile:
         except OSError:
             raise _unusable("cannot be stored") from None
 
-    async def remove(self) -> bool:
-        """Remove the login, and return whether there was one."""
-        async with self.locked():
-            try:
-                self._path.unlink()
-            except FileNotFoundError:
-                return False
-            return True
+    def remove(self) -> bool:
+        """Remove the login; return whether there was one. The caller holds the lock."""
+        try:
+            self._path.unlink()
+        except FileNotFoundError:
+            return False
+        return True
 
     @asynccontextmanager
     async def locked(self) -> AsyncGenerator[None]:

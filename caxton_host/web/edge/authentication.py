@@ -7,7 +7,7 @@ import logging
 import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 from urllib.parse import urlsplit
 
@@ -329,7 +329,7 @@ class OAuthIdentity:
             raise self.challenge.refusal(problem)
         if (found := _principal(claims)) is None:
             raise self.challenge.refusal("what it says of its owner cannot be")
-        return found
+        return replace(found, token=token)
 
     def _claims(self, token: str, key: jwt.PyJWK, algorithm: str) -> dict[str, Any]:
         try:

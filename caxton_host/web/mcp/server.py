@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -33,7 +34,10 @@ from ... import __version__
 from ...core.calls import JSON
 from ...core.grants.principals import Principal
 from ...errors import CaxtonError, StoreError, UsageError
+from ...ports.watch import Fields
 from ...runs.agent_tools import AgentTool
+from ...runs.executor import trace_of
+from ...runs.host import Host
 from ...runs.modules import AgentDescription
 from ...service.run_service import Service
 from .agents import TTL, AgentResources, listed, page
@@ -49,6 +53,8 @@ _STREAMS = 64
 _AGENTS = "agents"
 
 _REFUSED = -32000
+#: Characters of an attribute of a span that a client chooses.
+_LONGEST = 128
 
 
 class _Topic:
@@ -250,7 +256,7 @@ class AgentServer:
             on_read_resource=resources.read,
             on_subscriptions_listen=self.changes.listen,
         )
-        self.server.middleware.append(guarded)
+        watch(self.server, self.service.host)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -351,6 +357,43 @@ def telling(ctx: Context) -> Tell | None:
         await ctx.session.report_progress(number, message=said)
 
     return tell
+
+
+def watch(server: Server[Any], host: Host) -> None:
+    """Observe each request of a client, and hide errors not meant for it."""
+    server.middleware += (partial(observed, host), guarded)
+
+
+async def observed(host: Host, ctx: Context, call_next: CallNext) -> HandlerResult:
+    """Observe a request, by the conventions for MCP servers."""
+    if ctx.request_id is None:
+        return await call_next(ctx)
+    fields: Fields = {
+        "mcp.method.name": ctx.method[:_LONGEST],
+        "jsonrpc.request.id": host.redact.text(str(ctx.request_id))[:_LONGEST],
+        "mcp.protocol.version": ctx.protocol_version,
+        "network.transport": "tcp" if ctx.request else "pipe",
+    }
+    if ctx.method == "tools/call":
+        name = host.redact.text(str((ctx.params or {}).get("name")))
+        fields["gen_ai.operation.name"] = "execute_tool"
+        fields["gen_ai.tool.name"] = name[:_LONGEST]
+    meta: Any = ctx.meta or {}
+    with host.telemetry.serving(fields, trace_of(meta)) as trace:
+        try:
+            ctx.meta = meta | trace
+            found = await call_next(ctx)
+        except BaseException as exc:
+            code = exc.error.code if isinstance(exc, MCPError) else 0
+            fields["error.type"] = str(code or type(exc).__name__)
+            if code:
+                fields["rpc.response.status_code"] = str(code)
+            if code == types.METHOD_NOT_FOUND:  # Its name is made up.
+                fields["mcp.method.name"] = "_OTHER"
+            raise
+        if isinstance(found, dict) and found.get("isError"):
+            fields["error.type"] = "tool_error"
+        return found
 
 
 async def guarded(ctx: Context, call_next: CallNext) -> HandlerResult:

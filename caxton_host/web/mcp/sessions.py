@@ -28,7 +28,7 @@ from ...errors import CaxtonError, OverloadedError, StoreError
 from ...service.sessions import Asked, Connection, Sessions
 from .agents import RUN_ID, TTL, page
 from .calling import OVERLOADED, reporting
-from .server import Changes, Context, Key, guarded, over_stdio, scope_of, telling
+from .server import Changes, Context, Key, over_stdio, scope_of, telling, watch
 
 #: In ``_meta`` of a result that is not an answer of the tool: ``denied``, ``failed`` or
 #: ``waits``, with the code; and the approval that the call waits for.
@@ -76,7 +76,7 @@ class SessionServer:
             on_call_tool=self._call_tool,
             on_subscriptions_listen=self.changes.listen,
         )
-        self.server.middleware.append(guarded)
+        watch(self.server, self.sessions.host)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:

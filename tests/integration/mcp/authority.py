@@ -9,8 +9,9 @@ import socket
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
+import jwt
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -18,6 +19,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from caxton_host.demo_server import demo_server
+from caxton_host.lib.machine import SystemClock
 
 from .conftest import until
 from .issuer import Issuer
@@ -39,6 +41,14 @@ class Authority:
         refreshes: Gives tokens to refresh with, and takes them.
 
         forgets: Takes no token to refresh with.
+
+        secret: The secret of its client, which may be rotated.
+
+        key: The public key of its client, and the algorithm; ``None``: it has a secret.
+
+        ahead: Seconds that its clock is ahead.
+
+        padding: Bytes that an answer with a token has in vain.
     """
 
     def __init__(self) -> None:
@@ -55,6 +65,10 @@ class Authority:
         self.refreshes = False
         self.forgets = False
         self.length = 32
+        self.secret = CLIENT_SECRET
+        self.key: tuple[Any, str] | None = None
+        self.ahead = 0
+        self.padding = 0
 
     def app(self) -> Starlette:
         where = "/.well-known/oauth-authorization-server"
@@ -84,7 +98,7 @@ class Authority:
         self.asked.append(form)
         if self.redirects:
             return RedirectResponse(f"{self.url}/elsewhere", 307)
-        if self.refuses or not _is_client(asked, form):
+        if self.refuses or not self._is_client(asked, form):
             return JSONResponse({"error": "invalid_client", "was": body}, 401)
         if form["grant_type"] == "refresh_token" and self.forgets:
             return JSONResponse({"error": "invalid_grant"}, 400)
@@ -96,17 +110,37 @@ class Authority:
             answer["expires_in"] = self.lasts
         if self.refreshes:
             answer["refresh_token"] = f"refresh-{token}"
+        answer["padding"] = "x" * self.padding
         return JSONResponse({} if self.empty else answer)
 
+    def _is_client(self, asked: Request, form: dict[str, str]) -> bool:
+        if self.key is not None:
+            return self._has_signed(form["client_assertion"], *self.key)
+        if form.get("client_secret") is not None:
+            return (form["client_id"], form["client_secret"]) == (CLIENT, self.secret)
+        said = asked.headers.get("authorization", "").partition(" ")[2]
+        pair = base64.b64decode(said).decode().partition(":")
+        return (unquote(pair[0]), unquote(pair[2])) == (CLIENT, self.secret)
 
-def _is_client(asked: Request, form: dict[str, str]) -> bool:
-    if form.get("client_secret") is not None:
-        return (form["client_id"], form["client_secret"]) == (CLIENT, CLIENT_SECRET)
-    said = asked.headers.get("authorization", "").partition(" ")[2]
-    pair = base64.b64decode(said).decode().partition(":")
-    from urllib.parse import unquote  # noqa: PLC0415
-
-    return (unquote(pair[0]), unquote(pair[2])) == (CLIENT, CLIENT_SECRET)
+    def _has_signed(self, assertion: str, key: Any, algorithm: str) -> bool:  # noqa: ANN401
+        try:
+            claims = jwt.decode(
+                assertion,
+                key,
+                [algorithm],
+                {
+                    "require": ["aud", "exp", "iat", "iss", "jti", "sub"],
+                    "verify_exp": False,
+                    "verify_iat": False,
+                },
+                audience=self.url,
+                issuer=CLIENT,
+            )
+        except jwt.PyJWTError:
+            return False
+        now = SystemClock().now() / 1e6 + self.ahead
+        is_timely = claims["iat"] <= now < claims["exp"]
+        return bool(is_timely and claims["sub"] == CLIENT)
 
 
 class Guarded:

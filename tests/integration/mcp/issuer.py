@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlencode
 
@@ -38,6 +39,10 @@ class Issuer:
         lasts: Seconds that a token is good for.
 
         refuses: The status of every answer to a request for a token.
+
+        revoked: Every request to revoke a token.
+
+        keeps: The status of every answer to one, if it is not taken.
     """
 
     def __init__(self) -> None:
@@ -51,6 +56,8 @@ class Issuer:
         self.answers: dict[str, str | None] = {}
         self.lasts = 3600
         self.refuses = 0
+        self.revoked: list[dict[str, str]] = []
+        self.keeps = 0
         self.redirects = False
         self.method = "none"
         self.length = 32
@@ -65,6 +72,7 @@ class Issuer:
                 Route("/authorize", self._authorize),
                 Route("/register", self._register, methods=["POST"]),
                 Route("/token", self._token, methods=["POST"]),
+                Route("/revoke", self._revoke, methods=["POST"]),
             ]
         )
 
@@ -76,6 +84,7 @@ class Issuer:
             "authorization_endpoint": f"{self.url}/authorize",
             "token_endpoint": f"{self.url}/token",
             "registration_endpoint": f"{self.url}/register",
+            "revocation_endpoint": f"{self.url}/revoke",
             "response_types_supported": ["code"],
             "code_challenge_methods_supported": ["S256"],
             "authorization_response_iss_parameter_supported": True,
@@ -124,6 +133,19 @@ class Issuer:
             "scope": scope,
         }
         return JSONResponse(answer)
+
+    async def _revoke(self, asked: Request) -> Response:
+        body = (await asked.body()).decode()
+        form = {name: values[0] for name, values in parse_qs(body).items()}
+        form |= _shown(asked)
+        self.revoked.append(form)
+        if self.keeps == HTTPStatus.TEMPORARY_REDIRECT:
+            return RedirectResponse(f"{self.url}/elsewhere")
+        if self.keeps or not self._is_client(form):
+            return JSONResponse({"was": body, "x": "x" * self.padding}, self.keeps)
+        self.good.pop(form["token"], None)
+        self._refresh.pop(form["token"], None)
+        return Response()
 
     def _scope(self, form: dict[str, str]) -> str | None:
         """Return what is granted, once for each code and each token to refresh with."""

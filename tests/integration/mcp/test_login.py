@@ -19,7 +19,7 @@ from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import OAuth, ServerConfig
 from caxton_host.errors import ServerUnavailable, ToolError, UsageError
 from caxton_host.mcp import McpTools
-from caxton_host.mcp.auth.login import log_in
+from caxton_host.mcp.auth.login import log_in, log_out
 from caxton_host.mcp.auth.tokens import Login, TokenFile
 from tests.visitor import Visitor
 
@@ -253,9 +253,9 @@ async def test_a_host_that_is_up_forgets_what_was_logged_out(tmp_path: Path) -> 
         await at.log_in()
         async with at.tools() as tools:
             await said(tools)
-            assert await at.file.remove()
+            assert at.file.remove()
             assert (await unsent(tools)).fix == FIX
-        assert not await at.file.remove()
+        assert not at.file.remove()
 
 
 async def test_a_login_that_cannot_be_kept_is_none(tmp_path: Path) -> None:
@@ -439,6 +439,21 @@ async def test_metadata_that_are_not_to_be_trusted_lead_nobody_anywhere(
         assert (at.visitor.asked, at.issuer.registered, at.issuer.forms) == ([], {}, [])
 
 
+async def test_endpoints_at_another_host_are_used_if_the_operator_lists_it(
+    tmp_path: Path,
+) -> None:
+    async with scene(tmp_path) as at, served(at.issuer.app()) as other:
+        at.issuer.says = {"token_endpoint": f"{other}/token"}
+        assert "nor in oauth.endpoints" in str(await at.refused())
+        listed = at.told(endpoints=(other,))
+        await listed.log_in()
+        at.issuer.good.clear()
+        async with listed.tools() as tools:
+            assert await said(tools) == "hello"  # Refreshed there.
+        grants = [form["grant_type"] for form in at.issuer.forms]
+        assert grants == ["authorization_code", "refresh_token"]
+
+
 async def test_metadata_are_not_followed_to_another_place_nor_read_without_end(
     tmp_path: Path,
 ) -> None:
@@ -529,7 +544,7 @@ async def test_another_issuer_than_last_time_takes_the_word_of_the_operator(
         assert f"its issuer is {where}" in str(why)
         assert why.fix.startswith("caxton server logout crm")
         assert other.registered == {}  # law 9
-        await at.file.remove()
+        at.file.remove()
         await at.log_in()
         assert at.kept.issuer == where
 
@@ -587,3 +602,67 @@ async def test_nobody_logs_in_where_that_is_not_the_way(tmp_path: Path) -> None:
         ):
             with pytest.raises(UsageError, match="there is no login for"):
                 await at._replace(config=config).log_in()
+
+
+# -- logging out -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["none", "client_secret_basic"])
+async def test_logging_out_revokes_both_tokens_and_then_deletes_them(
+    tmp_path: Path, method: str
+) -> None:
+    async with scene(tmp_path) as at:
+        at.issuer.method = method
+        await at.log_in()
+        kept = at.kept
+        assert await log_out(at.config, at.file) == (True, "")
+        assert at.file.read() is None
+        asked = [(form["token_type_hint"], form["token"]) for form in at.issuer.revoked]
+        assert asked == [
+            ("refresh_token", kept.refresh_token),
+            ("access_token", kept.access_token),
+        ]
+        assert {form["client_id"] for form in at.issuer.revoked} == {"client-0"}
+        assert (at.issuer.good, at.issuer._refresh) == ({}, {})
+        assert await log_out(at.config, at.file) == (False, "")
+
+
+@pytest.mark.parametrize(
+    ("says", "keeps", "why"),
+    [
+        ({"revocation_endpoint": None}, 0, "named no revocation endpoint"),
+        ({"revocation_endpoint": "https://evil.test/r"}, 0, "leave the origins"),
+        ({}, 503, "answered 503"),
+        ({}, 307, "redirect"),
+        ({"padding": ""}, 400, "65536 bytes"),
+    ],
+)
+async def test_what_cannot_be_revoked_is_deleted_and_said(
+    tmp_path: Path, says: dict[str, Any], keeps: int, why: str
+) -> None:
+    async with scene(tmp_path) as at:
+        at.issuer.says, at.issuer.keeps = says, keeps
+        await at.log_in()
+        at.issuer.padding = 10_000_000 if says == {"padding": ""} else 0
+        secrets = at.kept.access_token, str(at.kept.refresh_token)
+        known, problem = await log_out(at.config, at.file)
+        assert known
+        assert why in problem
+        assert at.file.state() is None
+        assert not any(secret in problem for secret in secrets)  # law 8
+
+
+async def test_a_damaged_login_and_one_of_no_server_are_deleted_too(
+    tmp_path: Path,
+) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        at.file._path.write_bytes(b"{}")
+        known, problem = await log_out(at.config, at.file)
+        assert (known, "damaged" in problem) == (True, True)
+        await at.log_in()
+        at.file.write(replace(at.kept, metadata={"revocation_endpoint": "x"}))
+        known, problem = await log_out(at.config, at.file)
+        assert (known, "cannot be used" in problem) == (True, True)
+        plain = replace(at.config, oauth=None)
+        assert await log_out(plain, at.file) == (False, "")

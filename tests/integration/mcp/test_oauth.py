@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import jwt
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
+from caxton_host.core.grants.principals import Callers, Principal
 from caxton_host.core.log.events import Event
 from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import OAuth, ServerConfig
 from caxton_host.demo_server import sse_app
-from caxton_host.errors import ToolError
-from caxton_host.mcp import McpTools
+from caxton_host.errors import ServerUnavailable, ToolError
+from caxton_host.lib.machine import SystemClock
+from caxton_host.mcp import McpTools, Pool
+from caxton_host.ports.tools import RunScope, ToolClient
 
 from .authority import CLIENT, CLIENT_SECRET, Authority, Guarded, served
 from .conftest import request
@@ -29,11 +36,14 @@ class Scene(NamedTuple):
     redact: Redactor
     events: list[Event]
 
-    def tools(self, **changes: Any) -> McpTools:  # noqa: ANN401
+    def tools(self, pool: Pool | None = None, **changes: Any) -> McpTools:  # noqa: ANN401
         assert self.config.oauth
         config = replace(self.config, oauth=replace(self.config.oauth, **changes))
         return McpTools(
-            {"crm": config}, redact=self.redact, on_event=self.events.append
+            {"crm": config},
+            redact=self.redact,
+            on_event=self.events.append,
+            pool=pool,
         )
 
 
@@ -55,7 +65,7 @@ async def scene() -> AsyncGenerator[Scene]:
         yield Scene(authority, guarded, config, Redactor([CLIENT_SECRET]), [])
 
 
-async def said(tools: McpTools, text: str = "hello") -> str:
+async def said(tools: ToolClient, text: str = "hello") -> str:
     call = request("echo", {"text": text}, server="crm")
     return (await tools.call_tool(call)).message
 
@@ -293,3 +303,209 @@ async def test_nothing_that_an_issuer_says_is_repeated(
         assert "there is no token" in await refused(tools)
     for secret in (CLIENT_SECRET, "correct+horse", "invalid_client"):  # law 8
         assert secret not in caplog.text
+
+
+# -- where the credentials go ------------------------------------------------------
+
+
+async def test_an_endpoint_at_another_host_is_used_if_the_operator_lists_it() -> None:
+    login = Authority()
+    async with scene() as at, served(login.app()) as other:
+        login.url, login.good = other, at.authority.good
+        at.authority.elsewhere = f"{other}/token"
+        async with at.tools(endpoints=("https://else.test", other)) as tools:
+            assert await said(tools) == "hello"
+        assert (len(login.asked), at.authority.asked) == (1, [])
+
+
+async def test_a_listed_endpoint_takes_tokens_and_says_nothing_of_the_issuer() -> None:
+    thief = Authority()
+    async with scene() as at, served(thief.app()) as other:
+        thief.url = at.guarded.sends_to = other
+        async with at.tools(endpoints=(other,)) as tools:
+            assert "would leave the origins" in await refused(tools)
+        assert (thief.paths, thief.asked) == ([], [])
+
+
+async def test_an_answer_without_end_is_not_read() -> None:
+    async with scene() as at, at.tools() as tools:
+        at.authority.padding = 10_000_000
+        assert "65536 bytes" in await refused(tools)
+
+
+# -- when they change --------------------------------------------------------------
+
+
+async def test_a_rotated_secret_is_used_and_the_old_one_fails_unsent() -> None:
+    async with scene() as at, at.tools() as tools:
+        at.authority.secret = "a new secret, for all calls"  # noqa: S105 -- made up
+        assert "its issuer answered 401" in await refused(tools)
+        pool = tools._shared
+        async with at.tools(pool, client_secret=at.authority.secret) as more:
+            assert await said(more) == "hello"
+
+
+async def test_a_token_is_replaced_before_its_end_once_for_all_calls() -> None:
+    async with scene() as at, at.tools() as tools:
+        await said(tools)
+        [access] = tools._shared._access.values()
+        assert access._provider
+        _let_expire(tools)
+        await asyncio.gather(*(said(tools, str(n)) for n in range(20)))
+        assert len(at.authority.given) == 2
+        # The issuer says 3600 s: clocks differ, and a call takes a while.
+        ends = access._provider.context.token_expiry_time
+        assert ends
+        assert ends <= SystemClock().now() / 1e6 + 3570
+
+
+# -- a key instead of a secret -----------------------------------------------------
+
+KEYS: dict[str, Any] = {
+    "RS256": rsa.generate_private_key(65537, 2048),
+    "ES256": ec.generate_private_key(ec.SECP256R1()),
+    "EdDSA": ed25519.Ed25519PrivateKey.generate(),
+}
+
+
+def pem(algorithm: str) -> str:
+    made: bytes = KEYS[algorithm].private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return made.decode()
+
+
+@pytest.mark.parametrize("algorithm", KEYS)
+async def test_a_client_with_a_key_signs_for_its_issuer_and_shows_no_secret(
+    algorithm: str,
+) -> None:
+    async with scene() as at:
+        at.authority.key = KEYS[algorithm].public_key(), algorithm
+        at.authority.refreshes = True
+        key = pem(algorithm)
+        async with at.tools(client_secret="", private_key=key, key_id="k1") as tools:
+            assert await said(tools) == "hello"
+            _let_expire(tools)
+            assert await said(tools) == "hello"
+        one, other = (form["client_assertion"] for form in at.authority.asked)
+        assert jwt.get_unverified_header(one)["kid"] == "k1"
+        claims = [
+            jwt.decode(it, options={"verify_signature": False}) for it in (one, other)
+        ]
+        assert claims[0]["aud"] == at.authority.url
+        assert claims[0]["jti"] != claims[1]["jti"]
+        for form in at.authority.asked:
+            assert "client_secret" not in form
+            assert form["grant_type"] == "client_credentials"
+
+
+@pytest.mark.parametrize("ahead", [-25, 250])
+async def test_an_issuer_whose_clock_differs_takes_what_is_signed(ahead: int) -> None:
+    async with scene() as at:
+        at.authority.key = KEYS["ES256"].public_key(), "ES256"
+        at.authority.ahead = ahead
+        async with at.tools(client_secret="", private_key=pem("ES256")) as tools:
+            assert await said(tools) == "hello"
+
+
+# -- on behalf of somebody ---------------------------------------------------------
+
+
+def person(name: str, token: str) -> Principal:
+    return Principal(kind="oauth", id=name, scopes=frozenset({"run"}), token=token)
+
+
+def run(who: Principal, run_id: str = "run") -> RunScope:
+    return RunScope(run_id=run_id, agent="a", actor=who.actor)
+
+
+ANN, BOB = person("ann", "access-token-of-ann"), person("bob", "access-token-of-bob")
+
+
+async def test_a_run_acts_with_a_token_for_its_caller_and_no_other_does() -> None:
+    callers = Callers()
+    async with scene() as at, at.tools(Pool(callers), flow="exchange") as tools:
+        for who in (ANN, BOB, ANN):
+            with callers.kept(who):
+                async with tools.open(run(who)) as own:
+                    await own.offered(["crm"])
+                    assert await said(own, f"it is {who.token}") == "it is [redacted]"
+        # Kept for each principal, and shared by its runs.
+        subjects = [form["subject_token"] for form in at.authority.asked]
+        assert subjects == [ANN.token, BOB.token]
+        for form in at.authority.asked:
+            assert form["grant_type"].endswith(":grant-type:token-exchange")
+            assert form["subject_token_type"].endswith(":token-type:access_token")
+            assert form["resource"] == at.guarded.url
+        assert {*at.guarded.seen[1:]} - {""} == {
+            f"Bearer {token}" for token in at.authority.given
+        }
+        for secret in (ANN.token, BOB.token, *at.authority.given):  # law 8
+            assert secret not in repr(at.events) + repr(ANN) + repr(BOB)
+
+
+@pytest.mark.parametrize("required", [False, True])
+async def test_a_caller_without_an_access_token_has_nothing_sent_for_it(
+    *, required: bool
+) -> None:
+    callers = Callers()
+    local = Principal(kind="local", id="ann", scopes=frozenset({"admin"}))
+    async with scene() as scene_:
+        at = scene_._replace(config=replace(scene_.config, required=required))
+        async with at.tools(Pool(callers), flow="exchange") as tools:
+            # Another one is here: that is no reason to act for it.
+            with callers.kept(ANN), callers.kept(local):
+                async with tools.open(run(local)) as own:
+                    with pytest.raises(ToolError, match="no access token") as caught:
+                        await said(own)
+                    assert caught.value.sent == "no"
+                    if required:
+                        with pytest.raises(ServerUnavailable) as down:
+                            await own.offered(["crm"])
+                        assert "access token" in down.value.fix
+                    else:
+                        assert (await own.offered(["crm"])).unlisted == ("crm",)
+        assert at.authority.paths == at.guarded.seen == []
+
+
+async def test_what_was_exchanged_ends_with_the_call_and_is_not_refreshed() -> None:
+    callers = Callers()
+    async with scene() as at, at.tools(Pool(callers), flow="exchange") as tools:
+        at.authority.refreshes = True
+        with callers.kept(ANN):
+            opened = tools.open(run(ANN))
+            own = await opened.__aenter__()
+            await said(own)
+        _let_expire(tools)
+        with pytest.raises(ToolError, match="no access token") as caught:
+            await said(own)
+        assert caught.value.sent == "no"
+        newer = person("ann", "a newer access token of ann")
+        [access] = tools._shared._access.values()
+        access._not_before = 0.0
+        with callers.kept(newer):
+            assert await said(own) == "hello"
+        await opened.__aexit__(None, None, None)
+        asked = at.authority.asked
+        assert [form["subject_token"] for form in asked] == [ANN.token, newer.token]
+
+
+async def test_tokens_of_callers_that_are_gone_are_not_looked_for_for_ever() -> None:
+    callers = Callers()
+    async with scene() as at:
+        async with at.tools(Pool(callers), flow="exchange") as tools:
+            for number in range(12):
+                await _visit(tools, callers, number)
+            await tools._shared.clear(["crm"])
+            await asyncio.sleep(0)
+        gc.collect()
+        assert len(at.redact._passing) <= 8
+
+
+async def _visit(tools: McpTools, callers: Callers, number: int) -> None:
+    who = person(f"p{number}", f"access-token-of-{number}")
+    with callers.kept(who):
+        async with tools.open(run(who)) as own:
+            await said(own)

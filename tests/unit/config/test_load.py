@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from caxton_host.config import Agent, Config, Paths, describe, load, load_parts
 from caxton_host.config.model import ContextVar
@@ -18,6 +20,7 @@ from caxton_host.core.calls import Retry
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.limits import Limits, Places
+from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import (
     BreakerOptions,
     Rate,
@@ -142,6 +145,34 @@ def test_credentials_of_a_client_are_read_and_are_secrets(folder: Folder) -> Non
     assert config.secrets >= {"canary/4711 canary", "canary%2F4711%20canary"}
     for text in (repr(config), json.dumps(describe(config))):  # law 8
         assert "canary" not in text
+
+
+def test_the_key_of_a_client_is_read_from_its_file_and_never_shown(
+    folder: Folder,
+) -> None:
+    key = ed25519.Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    (folder.path / "client.pem").write_bytes(key)
+    config = folder.load(
+        """
+        [servers.crm]
+        url = "https://crm.example.com/mcp"
+        [servers.crm.oauth]
+        flow = "exchange"
+        client_id = "caxton"
+        private_key = "${file:client.pem}"
+        issuer = "https://login.example.com"
+        endpoints = ["https://tokens.example.net"]
+        """
+    )
+    shown = json.dumps(describe(config)["servers"])
+    assert '"endpoints": ["https://tokens.example.net"]' in shown
+    line = key.decode().splitlines()[1]
+    assert line not in shown + repr(config)  # law 8
+    assert line not in Redactor(config.secrets).text(f"it said {line}")
 
 
 def test_servers_are_read(example: Config, folder: Folder) -> None:

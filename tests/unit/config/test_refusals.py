@@ -177,8 +177,42 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "not https",
             "https",
         ),
+        (
+            OAUTH + "issuer = 'https://h'\nendpoints = ['https://i', 'http://j']",
+            "servers.a.oauth.endpoints",
+            "not https",
+            "https",
+        ),
+        (
+            OAUTH + "issuer = 'https://h'\nprivate_key = 'x'",
+            "servers.a.oauth.private_key",
+            "cannot be combined with client_secret",
+            "remove",
+        ),
+        (
+            WEB + f"oauth = {{ private_key = '{CANARY}', client_id = 'i', "
+            "issuer = 'https://h' }",
+            "servers.a.oauth.private_key",
+            "not a private key that can sign",
+            "${file:PATH}",
+        ),
+        (
+            WEB
+            + "oauth = { flow = 'exchange', client_id = 'i', issuer = 'https://h' }",
+            "servers.a.oauth",
+            "needs its client_secret",
+            "client_secret",
+        ),
+        (
+            WEB + "tools.x = { effect = 'read', cache.ttl = '1s' }\n"
+            "oauth = { flow = 'exchange', client_id = 'i', issuer = 'https://h', "
+            f"client_secret = '{CANARY}' }}",
+            "servers.a.tools.x.cache",
+            "tokens are those of a run",
+            "remove",
+        ),
         (OAUTH + "flow = 'implicit'", "servers.a.oauth.flow", "not one of", "code"),
-        (OAUTH + "key = ''", "servers.a.oauth.key", "unknown key", "client_id"),
+        (OAUTH + "url = ''", "servers.a.oauth.url", "unknown key", "client_id"),
         (OAUTH + "method = 'jwt'", "servers.a.oauth.method", "not one of", "basic"),
         (
             OAUTH.replace("https", "http") + "issuer = 'https://h'",
@@ -345,7 +379,7 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             WEB + "headers = { X = '${context.who}' }\n"
             "tools.x = { effect = 'read', cache.ttl = '1s' }",
             "servers.a.tools.x.cache",
-            "server's headers refer to the context",
+            "server's headers or tokens are those of a run",
             "remove",
         ),
         (HOOK + "concurrency = 0", "webhooks.w.concurrency", "1 to 1000", "16"),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from caxton_host.core.log.checkpoint import Checkpoint
 from caxton_host.errors import ConfigError
-from caxton_host.lib.signing import Keyring, judge, secret, verifies
+from caxton_host.lib.signing import Keyring, judge, jwt_algorithm, secret, verifies
 
 CHECKPOINT = Checkpoint(origin="log", size=3, root=bytes(32))
 
@@ -83,3 +86,25 @@ def test_no_secret_is_shown(tmp_path: Path) -> None:
     with Keyring(tmp_path).rotating() as rotation:
         assert rotation.old.hex() not in repr(rotation)
         assert repr(rotation.new) not in repr(rotation)
+
+
+def pem(key: Any, *, locked: bool = False) -> str:  # noqa: ANN401 -- of any kind
+    made = serialization
+    lock = made.BestAvailableEncryption(b"x") if locked else made.NoEncryption()
+    form = made.Encoding.PEM, made.PrivateFormat.PKCS8
+    return str(key.private_bytes(*form, lock).decode())
+
+
+def test_a_private_key_says_how_it_signs_and_weak_or_locked_ones_do_not() -> None:
+    edwards = ed25519.Ed25519PrivateKey.generate()
+    assert jwt_algorithm(pem(edwards)) == "EdDSA"
+    assert jwt_algorithm(pem(ec.generate_private_key(ec.SECP256R1()))) == "ES256"
+    assert jwt_algorithm(pem(rsa.generate_private_key(65537, 2048))) == "RS256"
+    for text in (
+        "",
+        "no key",
+        pem(edwards, locked=True),
+        pem(ec.generate_private_key(ec.SECP384R1())),
+        pem(rsa.generate_private_key(65537, 1024)),  # noqa: S505 -- refused
+    ):
+        assert jwt_algorithm(text) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -23,6 +24,7 @@ from caxton_host.core.log.runs import summarise
 from caxton_host.errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from caxton_host.lib import codec
 from caxton_host.ports.sandbox import Answer, Door, Ending, Guest
+from caxton_host.ports.tools import RunScope
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.replay import Options, Replayed, replay
 from caxton_host.runs.run_request import ForkRequest
@@ -118,6 +120,25 @@ class Forks:
 
 def numbers(asked: FakeTools) -> list[int]:
     return [request.call for request in asked.asked]
+
+
+async def test_a_fork_reaches_servers_for_whoever_asked_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not for the one who started its parent, whose tokens are not its own."""
+    forks = await Forks.recorded()
+    scopes: list[RunScope] = []
+    opened = FakeTools.open
+
+    def noting(self: FakeTools, scope: RunScope) -> nullcontext[FakeTools]:
+        scopes.append(scope)
+        return opened(self, scope)
+
+    monkeypatch.setattr(FakeTools, "open", noting)
+    bob: dict[str, JSON] = {"kind": "oauth", "id": "bob", "authenticated": True}
+    request = ForkRequest(run_id=forks.parent, seq=4, actor=bob, grant=DEMO)
+    await forks.scene.host.fork(request)
+    assert [scope.actor for scope in scopes] == [bob]
 
 
 async def test_usual_run_is_as_the_tests_here_count_it() -> None:

@@ -49,6 +49,24 @@ async def test_a_run_goes_on_in_the_background_for_its_principal(
     assert started.actor == {"kind": "token", "id": "ann", "authenticated": True}
 
 
+async def test_an_access_token_is_kept_while_a_run_of_its_principal_is_driven(
+    tmp_path: Path,
+) -> None:
+    tools = Slow()
+    office = Office(tmp_path, tools=tools)
+    ann = replace(ANN, kind="oauth", token="an access token")  # noqa: S106 -- made up
+    callers = office.service.host.callers
+
+    run_id = await office.start(ann)
+    await tools.reached.wait()
+
+    assert callers.token("oauth/ann") == ann.token
+    tools.let.set()
+    assert await office.done(run_id) == "completed"
+    assert callers.token("oauth/ann") == ""
+    assert ann.token not in repr(office.scene.store.streams)  # law 8
+
+
 def test_agents_are_those_that_the_principal_may_start(tmp_path: Path) -> None:
     service = Office(tmp_path).service
 

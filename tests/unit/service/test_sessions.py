@@ -19,7 +19,7 @@ from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.freezes import Freezes
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.journal import Journal
-from caxton_host.core.grants.principals import Principal
+from caxton_host.core.grants.principals import Callers, Principal
 from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import (
     Event,
@@ -510,3 +510,30 @@ async def test_an_unknown_session_says_how_to_configure_one() -> None:
     with pytest.raises(NotFoundError) as caught:
         await desk.sessions.started(replace(desk.by(), session="nobody"))
     assert caught.value.fix == "add [sessions.nobody] to caxton.toml"
+
+
+class Noting(FakeTools):
+    """Tools that note the access tokens that are kept while they are called."""
+
+    def __init__(self) -> None:
+        super().__init__(ANSWERS)
+        self.callers = Callers()
+        self.kept: list[tuple[str, str]] = []
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        self.kept.append((self.callers.token("oauth/ann"), self.callers.token(ANN.key)))
+        return await super().call_tool(request)
+
+
+async def test_an_access_token_is_kept_for_each_call_of_its_principal_only() -> None:
+    tools = Noting()
+    async with serving(Desk(TWICE, tools=tools)) as desk:
+        tools.callers = desk.scene.host.callers
+        for token in ("an older token", "a newer token"):
+            them = replace(ANN, kind="oauth", token=token)
+            assert await desk.said(LOOK, who=them) == [OK]
+        assert await desk.said(LOOK) == [OK]  # By a token of this host.
+    assert tools.kept == [("an older token", ""), ("a newer token", ""), ("", "")]
+    recorded = repr(desk.scene.store.streams)
+    assert "older token" not in recorded  # law 8
+    assert tools.callers.token("oauth/ann") == ""

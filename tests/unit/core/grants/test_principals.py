@@ -6,7 +6,13 @@ import hashlib
 
 import pytest
 
-from caxton_host.core.grants.principals import Principal, Scope, Token, is_agent_pattern
+from caxton_host.core.grants.principals import (
+    Callers,
+    Principal,
+    Scope,
+    Token,
+    is_agent_pattern,
+)
 from caxton_host.core.log.events import Recorded
 from tests.unit.store.fakes import FakeEntropy
 
@@ -92,3 +98,17 @@ def test_only_an_admin_sees_the_position_of_an_event() -> None:
         return ann.shown(event).position
 
     assert (position("admin"), position("read")) == (7, 0)
+
+
+def test_an_access_token_is_kept_for_its_principal_as_long_as_it_asks() -> None:
+    callers = Callers()
+    old = Principal(kind="oauth", id="ann", scopes=frozenset(), token="an old token")  # noqa: S106 -- made up
+    new = Principal(kind="oauth", id="ann", scopes=frozenset(), token="a new token")  # noqa: S106 -- made up
+    assert old == new
+    assert old.token not in repr(old)  # law 8
+    with callers.kept(old):
+        with callers.kept(new):
+            assert callers.token("oauth/ann") == new.token
+            assert callers.token("oauth/bob") == callers.token("token/ann") == ""
+        assert callers.token("oauth/ann") == old.token
+    assert callers.token("oauth/ann") == ""

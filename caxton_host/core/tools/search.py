@@ -39,7 +39,10 @@ def best(
     wanted = {*_words(query)}
     counts = [_counted(tool) for tool in tools]
     found = [
-        {word: sum(n for has, n in count.items() if has.startswith(word)) for word in wanted}
+        {
+            word: sum(n for has, n in count.items() if has.startswith(word))
+            for word in wanted
+        }
         for count in counts
     ]
     among = Counter(word for one in found for word, n in one.items() if n)
@@ -54,7 +57,7 @@ def best(
 
 
 def _counted(tool: Mapping[str, Any]) -> Counter[str]:
-    count = Counter({word: _IN_NAME for word in _words(tool["name"])})
+    count = Counter(dict.fromkeys(_words(tool["name"]), _IN_NAME))
     count.update(_words(f"{tool.get('title') or ''} {tool.get('description') or ''}"))
     return count
 

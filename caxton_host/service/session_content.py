@@ -19,7 +19,7 @@ from ..core.grants.decisions import Attempt, may_again
 from ..core.grants.grants import Grant
 from ..core.names import READ, exposed_name
 from ..core.text.templates import expand
-from ..errors import ToolError, UsageError
+from ..errors import ToolError
 from ..lib.json_schema import fits
 from ..ports.tools import ToolClient, ToolRequest
 
@@ -77,8 +77,8 @@ class Content:
             kind = rules.LISTS[method]
             some = self._servers(kind.method)
             answers = await asyncio.gather(*(self._ask(s, method, {}) for s in some))
-            entries = [answer.get("entries", ()) for answer in answers]
-            found = dict(zip(some, entries, strict=True))
+            pairs = zip(some, answers, strict=True)
+            found = {server: said.get("entries", ()) for server, said in pairs}
             known = rules.merged(kind, found, partial(self._allows, kind))
             self._lists[method] = clock() + _FRESH_S, known
         return known
@@ -123,6 +123,9 @@ class Content:
         Return values of an argument of a prompt, or of a variable of a template.
 
         A value is left out that leads to nothing that the client may read.
+
+        Raises:
+            UsageError: The template is not valid.
         """
         ref, argument = asked["ref"], asked["argument"]
         method = rules.PROMPTS if "name" in ref else rules.TEMPLATES
@@ -132,13 +135,10 @@ class Content:
             return []
         asked = {**asked, "ref": {**ref, kind.param: one.name}}
         found = (await self._ask(one.server, rules.COMPLETE, asked)).get("values", [])
+        values = [*found][:_COMPLETIONS]
         if method == rules.PROMPTS:
-            return [*found][:_COMPLETIONS]
-        others = asked.get("context", {}).get("arguments", {})
-        try:
-            filled = ({**others, argument["name"]: v} for v in found[:_COMPLETIONS])
-            uris = [expand(one.name, values).uri for values in filled]
-        except UsageError:
-            return []
-        pairs = zip(found, uris, strict=False)
-        return [v for v, uri in pairs if self._allows(kind, one.server, uri)]
+            return values
+        others, name = asked.get("context", {}).get("arguments", {}), argument["name"]
+        uris = [expand(one.name, {**others, name: value}).uri for value in values]
+        pairs = zip(values, uris, strict=True)
+        return [value for value, uri in pairs if self._allows(kind, one.server, uri)]

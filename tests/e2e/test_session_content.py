@@ -13,7 +13,7 @@ from typing import Any, Literal
 import anyio
 import pytest
 from mcp import Client, StdioServerParameters
-from mcp.shared.exceptions import MCPError
+from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from mcp_types import PromptReference, ResourceTemplateReference
 
 from .serving import client as over_http
@@ -114,7 +114,8 @@ async def test_a_client_reads_what_its_grant_names_and_each_reading_is_a_call(
         assert able.prompts is not None
         assert able.completions is not None
         if mode == "legacy":
-            await client.set_logging_level("warning")
+            with pytest.warns(MCPDeprecationWarning):
+                await client.set_logging_level("warning")
 
         assert await shown(client) == (PUBLIC, TEMPLATES, REVIEWS)
         assert (await client.list_tools()).tools == []

@@ -183,18 +183,13 @@ class SessionServer:
             if key is not None:
                 self._held[key] = held
             try:
-                return await self._called(ctx, name, params)
+                async with reporting(telling(ctx), _said) as tell:
+                    by = self._connection(ctx)
+                    return await self.sessions.call(by, name, params, tell)
             finally:
                 if key is not None and self._held.get(key) is held:
                     del self._held[key]
         return Failed(kind="cancelled", sent="unknown", message=held.reason)
-
-    async def _called(
-        self, ctx: Context, name: str, params: Mapping[str, JSON]
-    ) -> Outcome | Asked:
-        by = self._connection(ctx)
-        async with reporting(telling(ctx), _said) as tell:
-            return await self.sessions.call(by, name, params, tell)
 
     async def stop(self, key: Key, who: Principal, reason: str) -> None:
         """Cancel the call with that key, if it is in progress."""

@@ -288,7 +288,10 @@ def _observe(value: object, at: At) -> tuple[Rule, ...]:
     return (Rule(id=OBSERVE, **found),)
 
 
-def _readable(method: str, param: str) -> f.Reader:
+_ANYTHING: JSON = {"type": "any", "optional": True}
+
+
+def _readable(method: str, param: str, **more: JSON) -> f.Reader:
     """Return the reader of what may be read of servers: a rule for each pattern."""
 
     @shaped(STRING)
@@ -297,15 +300,14 @@ def _readable(method: str, param: str) -> f.Reader:
         server_name(server, at)
         if not name:
             raise at.error("names a server alone", fix=f'write "{server}/*"')
+        said: JSON = {"type": "string"} if name == "*" else {"glob": name}
         try:
-            params = Conditions.parse(
-                {param: {"type": "string"} if name == "*" else {"glob": name}}
-            )
+            params = Conditions.parse({param: said, **more})
         except ConditionError as exc:
             raise at.error(str(exc), exc.fix) from None
         tools = (Pattern.parse(f"{server}/{method}"),)
         id_ = f"{at.keys[-2]}[{at.name}]"
-        return Rule(id=id_, tools=tools, params=params, other_params=True)
+        return Rule(id=id_, tools=tools, params=params)
 
     return f.listed(one)
 
@@ -326,7 +328,7 @@ _SESSION: f.Fields = {
     "reset": ("reset", f.choice(*PERIODS)),
     "observe": ("observe", _observe),
     "resources": ("resources", _readable(READ, "uri")),
-    "prompts": ("prompts", _readable(PROMPT, "name")),
+    "prompts": ("prompts", _readable(PROMPT, "name", arguments=_ANYTHING)),
     "context": ("context", _context),
 }
 shaped(object_(_SESSION))(session)

@@ -135,7 +135,7 @@ class Content:
             return []
         asked = {**asked, "ref": {**ref, kind.param: one.name}}
         found = (await self._ask(one.server, rules.COMPLETE, asked)).get("values", [])
-        values = [*found][:_COMPLETIONS]
+        values = [value for value in found if isinstance(value, str)][:_COMPLETIONS]
         if method == rules.PROMPTS:
             return values
         others, name = asked.get("context", {}).get("arguments", {}), argument["name"]

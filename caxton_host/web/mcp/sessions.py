@@ -44,6 +44,8 @@ APPROVAL = "io.caxton/approval"
 #: The capabilities that a session has if its grant names one of the methods.
 _ANNOUNCED = {"resources": {READ}, "prompts": {PROMPT}, "completions": {READ, PROMPT}}
 _NOT_READ = -32000
+#: The parameters that are passed on.
+_READING, _COMPLETING = {"uri", "name", "arguments"}, {"ref", "argument", "context"}
 _WHOLE = {"resultType": "complete", "cacheScope": "private"}
 
 _INSTRUCTIONS = (
@@ -139,7 +141,7 @@ class SessionServer:
         self, method: str, ctx: Context, params: types.RequestParams
     ) -> dict[str, Any]:
         """Make the call that reads a resource or a prompt."""
-        asked = params.model_dump(exclude={"meta"}, exclude_none=True)
+        asked = params.model_dump(include=_READING, exclude_none=True)
         call = await (await self._content(ctx)).call(method, asked)
         made = await self._made(ctx, *call)
         said: dict[str, Any] = result_of(made)
@@ -152,7 +154,7 @@ class SessionServer:
     async def _complete(
         self, ctx: Context, params: types.CompleteRequestParams
     ) -> types.CompleteResult:
-        asked = params.model_dump(exclude={"meta"}, exclude_none=True)
+        asked = params.model_dump(include=_COMPLETING, exclude_none=True)
         values = await (await self._content(ctx)).complete(asked)
         return types.CompleteResult(completion=types.Completion(values=values))
 

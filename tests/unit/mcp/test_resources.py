@@ -378,7 +378,7 @@ async def test_the_entries_of_a_list_hold_known_keys_and_no_secret() -> None:
         return Answer({"prompts": [sound, *odd]}, 9)
 
     found = await list_entries(ask, PROMPTS, 100, Redactor(["hunter2hunter2"]))
-    one = {"name": "a", "arguments": [{"name": "n", "required": False}]}
+    one: JSON = {"name": "a", "arguments": [{"name": "n", "required": False}]}
     assert found == Answer({"content": [], "entries": [one]}, 9)
     with pytest.raises(ToolError) as refused:
         await list_entries(ask, PROMPTS, 8, Redactor())

@@ -112,7 +112,7 @@ async def test_values_that_lead_to_what_is_hidden_are_left_out() -> None:  # law
 
 
 async def test_completions_are_bounded() -> None:  # law 9
-    many = completion(*map(str, range(500)))
+    many = completion(7, None, *map(str, range(500)))
     it = content(ALL, of=tools(completion_complete=many))
     for ref in ({"uri": "d:{n}"}, {"name": "review"}):
         assert len(await completed(it, ref)) == 100

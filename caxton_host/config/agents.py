@@ -11,15 +11,16 @@ from typing import Any
 
 from ..core.calls import JSON, Route
 from ..core.grants.budgets import PERIODS
+from ..core.grants.conditions import Conditions
 from ..core.grants.decisions import may_ever
 from ..core.grants.grants import Grant, Rule, may_mean
 from ..core.limits import Limits
-from ..core.names import AGENTS, is_server_name
+from ..core.names import AGENTS, PROMPT, READ, is_server_name
 from ..core.programs import LANGUAGES
 from ..core.provenance import Origin
 from ..core.text.globs import Pattern
 from ..core.tools.schemas import bounded
-from ..errors import BadBytes, UsageError
+from ..errors import BadBytes, ConditionError, UsageError
 from ..lib.json_schema import check
 from . import fields as f
 from .fields import STRING, array, mapping, object_, shaped
@@ -69,6 +70,12 @@ def agent(values: object, at: At) -> Agent:
     Raises:
         ConfigError: It is invalid.
     """
+    for key in ("resources", "prompts"):
+        if key in f.table(values, at):
+            raise at.key(key).error(
+                "is a key of sessions: agents only call tools",
+                fix=f"remove it, or write {key} in [sessions.NAME]",
+            )
     found = f.read(values, _AGENT, at)
     read = Agent(name=at.name, grant=_grant(found, at), **found)
     _check_program(read, at)
@@ -83,9 +90,10 @@ def session(values: object, at: At) -> Agent:
         ConfigError: It is invalid.
     """
     found = f.read(values, _SESSION, at)
-    observe: tuple[Rule, ...] = found.pop("observe", ())
+    keys = ("resources", "prompts", "observe")
+    short = [rule for key in keys for rule in found.pop(key, ())]
     grant = _grant(found, at)
-    grant = replace(grant, allow=(*grant.allow, *observe))
+    grant = replace(grant, allow=(*grant.allow, *short))
     if any(may_mean(p, AGENTS) and p.literal for r in grant.allow for p in r.tools):
         raise at.key("allow").error(
             "names an agent", fix="serve agents to clients at /mcp: expose.mcp = true"
@@ -280,6 +288,30 @@ def _observe(value: object, at: At) -> tuple[Rule, ...]:
     return (Rule(id=OBSERVE, **found),)
 
 
+_ANYTHING: JSON = {"type": "any", "optional": True}
+
+
+def _readable(method: str, param: str, **more: JSON) -> f.Reader:
+    """Return the reader of what may be read of servers: a rule for each pattern."""
+
+    @shaped(STRING)
+    def one(value: object, at: At) -> Rule:
+        server, _, name = f.text(value, at).partition("/")
+        server_name(server, at)
+        if not name:
+            raise at.error("names a server alone", fix=f'write "{server}/*"')
+        said: JSON = {"type": "string"} if name == "*" else {"glob": name}
+        try:
+            params = Conditions.parse({param: said, **more})
+        except ConditionError as exc:
+            raise at.error(str(exc), exc.fix) from None
+        tools = (Pattern.parse(f"{server}/{method}"),)
+        id_ = f"{at.keys[-2]}[{at.name}]"
+        return Rule(id=id_, tools=tools, params=params)
+
+    return f.listed(one)
+
+
 @shaped(mapping({}))
 def _context(value: object, at: At) -> Mapping[str, JSON]:
     found = f.json_value(f.table(value, at), at)
@@ -295,6 +327,8 @@ _SESSION: f.Fields = {
     "idle": ("idle", f.duration),
     "reset": ("reset", f.choice(*PERIODS)),
     "observe": ("observe", _observe),
+    "resources": ("resources", _readable(READ, "uri")),
+    "prompts": ("prompts", _readable(PROMPT, "name", arguments=_ANYTHING)),
     "context": ("context", _context),
 }
 shaped(object_(_SESSION))(session)

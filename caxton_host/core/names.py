@@ -12,6 +12,9 @@ RUN = "run/"
 #: The server whose tools are the configured agents: the host itself.
 AGENTS = "agents"
 
+#: Methods of a server that rules name, and that are recorded, as tools are.
+READ, PROMPT = "resources/read", "prompts/get"
+
 #: The version of the ids of runs that agents called, and its place in an id.
 CALLED, VERSION_AT = 8, 14
 
@@ -44,6 +47,16 @@ def is_tool_name(name: str) -> bool:
     return _TOOL.fullmatch(name) is not None
 
 
+def is_method(tool: str) -> bool:
+    """
+    Return whether a rule names a method of a server instead of a tool.
+
+    >>> is_method(READ), is_method("read")
+    (True, False)
+    """
+    return "/" in tool
+
+
 def exposed_name(server: str, tool: str) -> str:
     """
     Return the name that agents use, valid for every provider of models.
@@ -55,8 +68,13 @@ def exposed_name(server: str, tool: str) -> str:
     'mcp__demo__get_weather'
     >>> exposed_name("demo", "get.weather")
     'mcp__demo__get_weather_b0366903'
+
+    No tool has the name of a method, since those of tools begin with ``mcp__``.
+
+    >>> exposed_name("demo", READ)
+    'resources_read__demo_ee70f804'
     """
-    full = f"mcp__{server}__{tool}"
+    full = f"{tool}__{server}" if is_method(tool) else f"mcp__{server}__{tool}"
     safe = _UNSAFE.sub("_", full)
     if safe == full and len(full) <= _EXPOSED_LENGTH:
         return full

@@ -197,9 +197,9 @@ def _agreed(tasks: list[asyncio.Task[Any]]) -> bool:
 
 
 def _check_usable(config: ServerConfig, connection: Connection) -> None:
-    if not connection.told:
+    if connection.told <= {"completions"}:
         raise ServerUnavailable(
-            "no usable capability: it has neither tools nor resources",
+            "no usable capability: it has no tools, resources or prompts",
             fix=f"remove [servers.{config.name}], or correct the server",
         )
 

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .. import __version__
 from ..core.calls import JSON, Completed, shortened
+from ..core.grants.content import LISTS
 from ..core.grants.tool_catalog import Offer
+from ..core.names import is_method
 from ..core.text.redact import Redactor, plain
 from ..core.tools.contexts import ServerResource
 from ..core.tools.schemas import bounded
@@ -27,7 +29,7 @@ from ..lib.codec import decode_trusted
 from ..lib.json_schema import mismatch
 from ..ports.tools import RunScope, ToolRequest
 from .catalogue import offers_of
-from .resources import Kept, good_for, read_resources, set_apart
+from .resources import Kept, good_for, list_entries, of_tool, read_resources, set_apart
 from .transport.messages import ROUNDS, Answer, Heard, Refusal, carried
 from .transport.wire import Wire
 
@@ -67,7 +69,7 @@ class Connection:
 
         meta: The ``_meta`` of every request.
 
-        told: The capabilities that it announced: ``tools``, ``resources``.
+        told: The capabilities that it announced, of those that the host uses.
 
         offers: Its tools, by its own names.
 
@@ -252,6 +254,12 @@ class Connection:
                 return entries, min(promised, default=usual)
         raise ToolError("too_large", "no", "the list of tools does not end")
 
+    async def _asked(
+        self, method: str, params: dict[str, JSON], *, deadline: float
+    ) -> Answer:
+        params = {**params, "_meta": self.meta} if self.meta else params
+        return await self._ask(method, params, deadline)
+
     async def _ask(
         self, method: str, params: dict[str, JSON], deadline: float
     ) -> Answer:
@@ -282,30 +290,29 @@ class Connection:
         Raises:
             ToolError: There is no valid answer.
         """
-        self._check_pin(request)
         began, tool = self._loop.time(), request.tool
         elicitation = self._config.elicitation
         options = self._options(tool)
+        if tool in LISTS:
+            self._check_told(tool)
+            most, ask = self._config.max_result, partial(self._asked, deadline=deadline)
+            answer = await list_entries(ask, tool, most, self._redact)
+            return self._completed(answer, tool, options, began)
         meta = {**self.meta, _KEY: request.idempotency_key, **trace_context}
-        arguments = request.params
-        if options.key_argument:
-            arguments = {**arguments, options.key_argument: request.idempotency_key}
-        params: dict[str, JSON] = {"name": tool, "arguments": arguments, "_meta": meta}
-        mirrored = self._mirrored.get(tool)
-        headers = mirrored(arguments) if mirrored else None
+        method, params, headers = self._message(request, options, meta)
         heard = Heard(request.on_progress, self._redact)
         more: dict[str, JSON] = {}
         for number in range(ROUNDS + 1):
             try:
                 answer = await self._peer.request(
-                    _CALL,
+                    method,
                     {**params, **more},
                     deadline,
                     headers=headers,
                     on_progress=heard,
                 )
             except Refusal as exc:
-                raise self._refused(_CALL, exc) from None
+                raise self._refused(method, exc) from None
             except ToolError as exc:
                 if not number or exc.sent != "no":
                     raise
@@ -313,6 +320,8 @@ class Connection:
                 raise ToolError(exc.kind, "unknown", str(exc)) from None
             wanted = carried(answer.result, elicitation) if not self.legacy else None
             if wanted is None:
+                if method != _CALL:
+                    answer = answer._replace(result=of_tool(method, answer.result))
                 return self._completed(answer, tool, options, began)
             more = wanted
             await self._between_rounds(more, number, deadline)
@@ -330,6 +339,26 @@ class Connection:
             raise ToolError(
                 "timeout", "unknown", "the server asked for input until the deadline"
             )
+
+    def _message(
+        self, request: ToolRequest, options: ToolOptions, meta: dict[str, JSON]
+    ) -> tuple[str, dict[str, JSON], dict[str, str] | None]:
+        """Return method, parameters and headers of a call."""
+        tool, arguments = request.tool, request.params
+        if is_method(tool):
+            self._check_told(tool)
+            return tool, {**arguments, "_meta": meta}, None
+        self._check_pin(request)
+        if options.key_argument:
+            arguments = {**arguments, options.key_argument: request.idempotency_key}
+        mirrored = self._mirrored.get(tool)
+        headers = mirrored(arguments) if mirrored else None
+        return _CALL, {"name": tool, "arguments": arguments, "_meta": meta}, headers
+
+    def _check_told(self, method: str) -> None:
+        name = f"{method.partition('/')[0].removesuffix('s')}s"
+        if name not in self.told:
+            raise ToolError("protocol", "no", f"the server has no {name}")
 
     def _check_pin(self, request: ToolRequest) -> None:
         offer = self.offers.get(request.tool)
@@ -380,11 +409,9 @@ class Connection:
             raise ToolError("protocol", "no", "the server has no resources")
 
         async def ask(method: str, params: dict[str, JSON]) -> Answer:
-            if self.meta:
-                params = {**params, "_meta": self.meta}
             answer = self._kept.find(method, params)
             if answer is None:
-                answer = await self._ask(method, params, deadline)
+                answer = await self._asked(method, params, deadline=deadline)
                 self._kept.keep(method, params, answer)
             return answer
 
@@ -394,7 +421,7 @@ class Connection:
 def _capabilities(session: ClientSession) -> frozenset[str]:
     """Return the announced capabilities that the host uses."""
     told = session.server_capabilities
-    names = ("tools", "resources")
+    names = ("tools", "resources", "prompts", "completions")
     return frozenset(name for name in names if getattr(told, name, None) is not None)
 
 

@@ -17,6 +17,8 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple, Protocol
 
 from ..core.calls import JSON, Completed
+from ..core.grants.content import LISTS, RESOURCES, TEMPLATES
+from ..core.names import PROMPT, READ
 from ..core.text.redact import Redactor, plain
 from ..core.text.templates import expand, fill, is_template
 from ..core.tools.contexts import BUILT_IN, ServerResource
@@ -30,6 +32,8 @@ _PAGES = 100
 _LONGEST_URI = 8 * 1024
 _LONGEST_KEY = 128
 _AT_ONCE = 8
+#: Of an entry that a client is shown.
+_KEYS = ("uri", "uriTemplate", "name", "title", "description", "mimeType")
 
 _UNKNOWN_TYPE = "application/octet-stream"
 
@@ -91,9 +95,9 @@ async def read_resources(
         ToolError: The resources cannot be listed.
     """
     values, shown = _values(config.resource_vars, scope)
-    plain_ones = await _pages(ask, "resources/list", "resources")
+    plain_ones = (await _pages(ask, RESOURCES, config.max_result))[0]
     try:
-        templates = await _pages(ask, "resources/templates/list", "resourceTemplates")
+        templates = (await _pages(ask, TEMPLATES, config.max_result))[0]
     except ToolError:
         if not plain_ones:
             raise
@@ -162,18 +166,72 @@ def _values(
     return values, shown
 
 
-async def _pages(ask: Ask, method: str, key: str) -> list[JSON]:
+async def _pages(ask: Ask, method: str, most: int) -> tuple[list[JSON], int]:
+    """Return the entries of all pages of a list, and the bytes of these: at most so."""
     entries: list[JSON] = []
     cursor: JSON = None
+    size = 0
     for _ in range(_PAGES):
         page = await ask(method, {} if cursor is None else {"cursor": cursor})
-        some, cursor = page.result.get(key), page.result.get("nextCursor")
+        some, cursor = page.result.get(LISTS[method].key), page.result.get("nextCursor")
         if not isinstance(some, list):
             raise ToolError("protocol", "yes", f"the answer to {method} is not a list")
         entries += some
+        size += page.size
+        if size > most:
+            raise ToolError("too_large", "yes", f"the answer to {method} is too long")
         if cursor is None:
-            return entries
+            return entries, size
     raise ToolError("too_large", "yes", f"the answer to {method} does not end")
+
+
+async def list_entries(ask: Ask, method: str, most: int, redact: Redactor) -> Answer:
+    """
+    Return a list in the form of the answer of a tool, without entries that are unsound.
+
+    Raises:
+        ToolError: It has no end, more than *most* bytes, or another form.
+    """
+    found, size = await _pages(ask, method, most)
+    name = LISTS[method].name
+    sound = [one for one in found if not _entry(one, redact, name).problem]
+    entries: list[JSON] = [_texts(one) for one in sound if isinstance(one, dict)]
+    return Answer({"content": [], "entries": entries}, size)
+
+
+def _texts(entry: dict[str, JSON]) -> dict[str, JSON]:
+    """Return the known keys of an entry that hold what they should."""
+    known: dict[str, JSON] = {
+        key: value for key in _KEYS if isinstance(value := entry.get(key), str)
+    }
+    if isinstance(arguments := entry.get("arguments"), list):
+        known["arguments"] = [
+            {**_texts(one), "required": one.get("required") is True}
+            for one in arguments
+            if isinstance(one, dict) and isinstance(one.get("name"), str)
+        ]
+    return known
+
+
+def of_tool(method: str, result: dict[str, JSON]) -> dict[str, JSON]:
+    """
+    Return the answer to another method in the form of the answer of a tool.
+
+    >>> of_tool(READ, {"contents": [{"uri": "a:b", "text": "hi"}]})
+    {'content': [{'type': 'resource', 'resource': {'uri': 'a:b', 'text': 'hi'}}]}
+
+    Raises:
+        ToolError: It has another form.
+    """
+    key = {READ: "contents", PROMPT: "messages"}.get(method, "values")
+    found = (result.get("completion") or {}) if key == "values" else result
+    parts = found.get(key) if isinstance(found, dict) else None
+    if not isinstance(parts, list):
+        raise ToolError("invalid_result", "yes", f"the answer has no list of {key}")
+    if method == READ:
+        contents: list[JSON] = [{"type": "resource", "resource": p} for p in parts]
+        return {"content": contents}
+    return {**result, "content": [], key: [*parts]}
 
 
 def _entry(entry: JSON, redact: Redactor, key: str = "uri") -> _Listed:

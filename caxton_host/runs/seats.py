@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import Any
 
 from ..core.calls import JSON, Outcome
 from ..core.clients import ABI, CLOSED, FULL, IDLE
@@ -96,11 +97,16 @@ class Seat:
         idle: Seconds without a call after which the session ends.
 
         over: It takes no more calls: the next stream does.
+
+        tools: The `ToolClient` of its run, once it is served.
     """
 
     limits: Limits
     idle: float
     over: bool = False
+    tools: asyncio.Future[Any] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
     _reason: str = ""
     _stop: Suspend | None = None
     _served: bool = False
@@ -176,6 +182,7 @@ class Seat:
             StoreError: An event could not be stored.
         """
         door.calls = door.gateway.recorder.journal.reached
+        self.tools.set_result(door.gateway.tools)
         try:
             async with asyncio.TaskGroup() as tasks:
                 while batch := await self._next(door):

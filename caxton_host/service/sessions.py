@@ -42,6 +42,7 @@ from ..runs.run_request import RunRequest, grants_digest
 from ..runs.seats import Seat, SeatGone, Seats, Waits
 from .run_service import HOST
 from .run_tasks import Driving
+from .session_content import Content
 
 logger = logging.getLogger("caxton_host")
 
@@ -107,6 +108,8 @@ class _Open:
         shown: What decides which tools its client sees; see `Sessions.shown`.
 
         tools: The tools that its client may call, once they were asked for.
+
+        content: What else its client may read, once that was asked for.
     """
 
     run_id: str
@@ -116,6 +119,7 @@ class _Open:
     at: int
     shown: object
     tools: list[dict[str, JSON]] | None = None
+    content: Content | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -204,16 +208,41 @@ class Sessions:
         Raises:
             CaxtonError: No stream can be started.
         """
-        agent = self.agent(by.session)
-        grant = agent.grant
-        it = await self._opened(by)
-        is_same = it.shown == _shown(agent, self.config())
-        if not is_same or grants_digest(grant) != it.started.grants_sha256:
-            it.seat.close(CHANGED)
-            it = await self._opened(by)
+        it, grant = await self._of_today(by)
         if it.tools is None:
             it.tools = await self._definitions(it.started, grant)
         return it.tools
+
+    async def content(self, by: Connection) -> Content:
+        """
+        Return what a client may read besides; see `tools`.
+
+        Raises:
+            CaxtonError: No stream can be started.
+        """
+        it, grant = await self._of_today(by)
+        if it.content is None:
+            wanted = it.seat.tools, it.task
+            await asyncio.wait(wanted, return_when="FIRST_COMPLETED")
+            frozen = self.host.freezes.now.on
+            it.content = Content(
+                grant=grant,
+                run_id=it.run_id,
+                tools=it.seat.tools.result(),
+                now=self.host.clock.now,
+                frozen=lambda name: bool(frozen(by.session, by.who.actor, name)),
+            )
+        return it.content
+
+    async def _of_today(self, by: Connection) -> tuple[_Open, Grant]:
+        """Return the stream that takes calls, with the grant and tools of today."""
+        agent = self.agent(by.session)
+        it = await self._opened(by)
+        is_same = it.shown == _shown(agent, self.config())
+        if not is_same or grants_digest(agent.grant) != it.started.grants_sha256:
+            it.seat.close(CHANGED)
+            it = await self._opened(by)
+        return it, agent.grant
 
     async def _definitions(
         self, started: RunStarted, grant: Grant

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from ..calls import JSON, Route
 from ..grants.decisions import may_ever
 from ..grants.grants import Grant, Rule
-from ..names import nearest
+from ..names import is_method, nearest
 from ..text.globs import Pattern
 from ..text.toml_text import key_text
 from .grant_hints import grant_for, named_rule, when
@@ -329,6 +329,8 @@ def _parameters(schema: JSON) -> dict[str, bool] | None:
 
 def _covering(pattern: Pattern, rules: Sequence[Rule]) -> Rule | None:
     """Return the first of *rules* that decides all calls that *pattern* covers."""
+    if is_method(pattern.text.partition("/")[2]):
+        return None
     for rule in rules:
         if not conditional(rule) and any(one.covers(pattern) for one in rule.tools):
             return rule
@@ -346,7 +348,9 @@ def lacking(pattern: Pattern, known: Known) -> tuple[str, str, str] | None:
     if any(tools is None for tools in offered):
         return None
     tools = [(name, tool) for name in servers for tool in known[name] or ()]
-    if any(pattern.matches(*tool) for tool in tools):
+    if any(pattern.matches(*tool) for tool in tools) or is_method(
+        pattern.text.partition("/")[2]
+    ):
         return None
     meant = nearest(pattern.text, ["/".join(tool) for tool in tools])
     fix = f"write {meant}" if meant else f"caxton tool list --server {servers[0]}"
@@ -395,11 +399,7 @@ def matrix(
 
 def _cell(agent: str, grant: Grant, server: str, tool: str) -> Cell:
     name = f"{server}/{tool}"
-
-    def speaking(rules: Iterable[Rule]) -> list[Rule]:
-        return [rule for rule in rules if rule.matches(server, tool)]
-
-    denying, allowing = speaking(grant.deny), speaking(grant.allow)
+    denying, allowing = grant.speaking(server, tool)
     for rule in denying:
         if not conditional(rule):
             return Cell(agent=agent, tool=name, may="deny", rule=rule.id)

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from ...errors import ConditionError, UsageError
 from ..calls import JSON
-from ..names import AGENTS
+from ..names import AGENTS, is_method
 from ..provenance import Wanted
 from ..text.globs import Pattern
 from ..text.jsonpath import JsonPath
@@ -129,9 +129,15 @@ class Rule:
         return any(pattern.matches(server, tool) for pattern in self.tools)
 
     def allows(self, server: str, tool: str) -> bool:
-        """Return whether the rule covers this tool, as an allow rule."""
+        """
+        Return whether the rule covers this tool, as an allow rule.
+
+        No star stands for a method.
+        """
         return any(
-            may_mean(pattern, server) and pattern.matches(server, tool)
+            may_mean(pattern, server)
+            and pattern.matches(server, tool)
+            and (not is_method(tool) or pattern.literal is not None)
             for pattern in self.tools
         )
 

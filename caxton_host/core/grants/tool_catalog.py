@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from ...errors import ConfigError
 from ..calls import JSON, Completed, Effect, OverLimit, Record, Reply, Retry, Route
-from ..names import exposed_name, meant_tool
+from ..names import exposed_name, is_method, meant_tool
 from ..tools.servers import OnToolChange, ToolOptions
 from .decisions import may_ever
 from .grants import Grant
@@ -237,6 +237,10 @@ def _offered(offer: Offer) -> Route:
     )
 
 
+def _effect(target: tuple[str, str], said: ToolOptions) -> Effect:
+    return said.effect or ("read" if is_method(target[1]) else "unsafe")
+
+
 def _default_name(
     target: tuple[str, str], options: Mapping[tuple[str, str], ToolOptions]
 ) -> str:
@@ -250,7 +254,7 @@ def _unseen(
 ) -> Route:
     """Return the route of a tool that is not offered, by its configured options."""
     said = options.get(target, _UNSAID)
-    effect = said.effect or "unsafe"
+    effect = _effect(target, said)
     return Route(
         server=target[0],
         tool=target[1],
@@ -364,7 +368,7 @@ def pinned(payload: Mapping[str, JSON], offered: Offered) -> dict[str, Route]:
     for name, route in routes.items():
         target = route.server, route.tool
         said = offered.options.get(target, _UNSAID)
-        unsaid = said.effect or "unsafe"
+        unsaid = _effect(target, said)
         known = (
             *(unsaid, said.record, said.reply),
             *(said.retrying(unsaid), said.key_argument),

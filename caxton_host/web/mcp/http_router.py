@@ -27,6 +27,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from ...core.clients import Client
 from ...core.grants.principals import Principal
+from ...core.names import PROMPT, READ
 from ...service.run_service import Service
 from ...service.sessions import Sessions
 from .server import ASKING, AgentServer, Context, Key, scope_of
@@ -46,6 +47,7 @@ _HELLO: dict[str, Any] = {
     "capabilities": {},
     "clientInfo": {"name": "", "version": ""},
 }
+_CALLS = {"tools/call", READ, PROMPT}
 _CANCELLED = "the client cancelled the call"
 _LONGEST, _LONGEST_ID = 500, 2048
 
@@ -145,7 +147,7 @@ class HttpRouter:
         def key(request: object) -> tuple[str, ...]:
             return who.kind, who.id, session.decode("latin-1"), repr(request)
 
-        if message.get("method") == "tools/call":
+        if message.get("method") in _CALLS:
             scope["caxton.call"] = key(message.get("id"))
         elif message.get("method") == "notifications/cancelled":
             params = _object(message.get("params"))

@@ -25,9 +25,10 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared import subscriptions as changed
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from mcp.shared.subscriptions import ResourcesListChanged, ServerEvent, ToolsListChanged
+from mcp.shared.subscriptions import ServerEvent, ToolsListChanged
 from pydantic import ValidationError
 
 from ... import __version__
@@ -82,12 +83,15 @@ class Changes:
         closed: Returns whether the host is about to stop.
 
         refresh: Awaited before a look.
+
+        content: They may be shown resources and prompts of servers too.
     """
 
     asking: Callable[[Context], tuple[Principal, str]]
     shown: Callable[[], Mapping[str, object]]
     closed: Callable[[], bool]
     refresh: Callable[[], Awaitable[None]] = _nothing_to_do
+    content: bool = False
     _topics: defaultdict[str, _Topic] = field(
         default_factory=lambda: defaultdict(_Topic), init=False
     )
@@ -111,6 +115,8 @@ class Changes:
         wanted = types.SubscriptionFilter(
             tools_list_changed=params.notifications.tools_list_changed,
             resources_list_changed=params.notifications.resources_list_changed,
+            prompts_list_changed=self.content
+            and params.notifications.prompts_list_changed,
         )
         try:
             return await self._topics[name].listen(
@@ -126,9 +132,12 @@ class Changes:
             def tell(event: ServerEvent) -> None:
                 if not isinstance(event, ToolsListChanged):
                     return
-                task = asyncio.create_task(ctx.session.send_tool_list_changed())
-                self._telling.add(task)
-                task.add_done_callback(self._telling.discard)
+                one, also = ctx.session, self.content
+                more = (one.send_resource_list_changed, one.send_prompt_list_changed)
+                for send in (one.send_tool_list_changed, *(more if also else ())):
+                    task = asyncio.create_task(send())
+                    self._telling.add(task)
+                    task.add_done_callback(self._telling.discard)
 
             self._piped = True
             self._topics[self.asking(ctx)[1]].bus.subscribe(tell)
@@ -149,7 +158,8 @@ class Changes:
             for name, topic in [*self._topics.items()]:
                 if now.get(name) != before.get(name):
                     await topic.bus.publish(ToolsListChanged())
-                    await topic.bus.publish(ResourcesListChanged())
+                    await topic.bus.publish(changed.ResourcesListChanged())
+                    await topic.bus.publish(changed.PromptsListChanged())
             before = now
 
 

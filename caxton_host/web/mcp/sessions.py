@@ -12,19 +12,24 @@ import base64
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, assert_never, cast
 
 import anyio
 import mcp_types as types
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.shared.exceptions import MCPError
 
 from ... import __version__
 from ...core.calls import JSON, Completed, Denied, Failed, Outcome
 from ...core.clients import Client
+from ...core.grants.content import LISTS
 from ...core.grants.principals import Principal
 from ...core.log.events import ToolProgress
+from ...core.names import PROMPT, READ
 from ...errors import CaxtonError, OverloadedError, StoreError
+from ...service.session_content import Content
 from ...service.sessions import Asked, Connection, Sessions
 from .agents import RUN_ID, TTL, page
 from .calling import OVERLOADED, reporting
@@ -35,6 +40,13 @@ from .server import Changes, Context, Key, over_stdio, scope_of, telling, watch
 STATUS = "io.caxton/status"
 CODE = "io.caxton/code"
 APPROVAL = "io.caxton/approval"
+
+#: The capabilities that a session has if its grant names one of the methods.
+_ANNOUNCED = {"resources": {READ}, "prompts": {PROMPT}, "completions": {READ, PROMPT}}
+_NOT_READ = -32000
+#: The parameters that are passed on.
+_READING, _COMPLETING = {"uri", "name", "arguments"}, {"ref", "argument", "context"}
+_WHOLE = {"resultType": "complete", "cacheScope": "private"}
 
 _INSTRUCTIONS = (
     "Every call of a tool here is checked against a grant and recorded. A result says "
@@ -65,7 +77,10 @@ class SessionServer:
 
     def __post_init__(self) -> None:
         self.changes = Changes(
-            asking=self.asking, shown=self.sessions.shown, closed=self.closed
+            asking=self.asking,
+            shown=self.sessions.shown,
+            closed=self.closed,
+            content=True,
         )
         self.server = Server(
             "caxton",
@@ -74,9 +89,17 @@ class SessionServer:
             instructions=_INSTRUCTIONS,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
+            on_completion=self._complete,
             on_subscriptions_listen=self.changes.listen,
         )
         watch(self.server, self.sessions.host)
+        self.server.middleware.append(self._honest)
+        add = self.server.add_request_handler
+        for method in LISTS:
+            add(method, types.PaginatedRequestParams, partial(self._list, method))
+        add(READ, types.ReadResourceRequestParams, partial(self._read, READ))
+        add(PROMPT, types.GetPromptRequestParams, partial(self._read, PROMPT))
+        add("logging/setLevel", types.SetLevelRequestParams, _accept)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -90,10 +113,7 @@ class SessionServer:
     async def _list_tools(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        try:
-            found = await self.sessions.tools(self._connection(ctx))
-        except CaxtonError as exc:
-            raise _refusal(exc) from None
+        found = await self.sessions.tools(self._connection(ctx))
         tools = {str(tool["name"]): tool for tool in found}
         names, cursor = page(sorted(tools), params)
         return types.ListToolsResult(
@@ -106,32 +126,73 @@ class SessionServer:
     async def _call_tool(
         self, ctx: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
+        found = await self._made(ctx, params.name, params.arguments or {})
+        return types.CallToolResult.model_validate(result_of(found))
+
+    async def _list(
+        self, method: str, ctx: Context, params: types.PaginatedRequestParams
+    ) -> dict[str, Any]:
+        listed = await (await self._content(ctx)).listed(method)
+        names, cursor = page(listed, params)
+        entries = [listed[name].entry for name in names]
+        found = {LISTS[method].key: entries, **_WHOLE, "ttlMs": TTL}
+        return found if cursor is None else {**found, "nextCursor": cursor}
+
+    async def _read(
+        self, method: str, ctx: Context, params: types.RequestParams
+    ) -> dict[str, Any]:
+        """Make the call that reads a resource or a prompt."""
+        asked = params.model_dump(include=_READING, exclude_none=True)
+        call = await (await self._content(ctx)).call(method, asked)
+        made = await self._made(ctx, *call)
+        said: dict[str, Any] = result_of(made)
+        data = made.data if isinstance(made, Completed) else None
+        if not isinstance(data, dict) or "content" not in data or said["isError"]:
+            raise MCPError(_NOT_READ, said["content"][0]["text"], said.get("_meta"))
+        contents = [part.get("resource") for part in said["content"]]
+        return {**said, "contents": contents, **_WHOLE, "ttlMs": 0}
+
+    async def _complete(
+        self, ctx: Context, params: types.CompleteRequestParams
+    ) -> types.CompleteResult:
+        asked = params.model_dump(include=_COMPLETING, exclude_none=True)
+        values = await (await self._content(ctx)).complete(asked)
+        return types.CompleteResult(completion=types.Completion(values=values))
+
+    async def _content(self, ctx: Context) -> Content:
+        return await self.sessions.content(self._connection(ctx))
+
+    async def _honest(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Announce what the session has, and tell clients why a request failed."""
+        try:
+            found = await call_next(ctx)
+        except CaxtonError as exc:
+            raise _refusal(exc) from None
+        if ctx.method in {"initialize", "server/discover"} and isinstance(found, dict):
+            grant = self.sessions.agent(self.asking(ctx)[1]).grant
+            named, told = {tool for _, tool in grant.literals()}, found["capabilities"]
+            for key in [key for key, of in _ANNOUNCED.items() if not of & named]:
+                del told[key]
+            told.get("resources", {})["subscribe"] = False
+        return found
+
+    async def _made(
+        self, ctx: Context, name: str, params: Mapping[str, JSON]
+    ) -> Outcome | Asked:
+        """Make a call, unless it is cancelled meanwhile."""
         key: Key | None = scope_of(ctx).get("caxton.call")
         held = _Held()
         with held.scope:
             if key is not None:
                 self._held[key] = held
             try:
-                return await self._called(ctx, params)
+                async with reporting(telling(ctx), _said) as tell:
+                    by = self._connection(ctx)
+                    return await self.sessions.call(by, name, params, tell)
             finally:
                 if key is not None and self._held.get(key) is held:
                     del self._held[key]
-        return types.CallToolResult.model_validate(
-            _no_answer("failed", "cancelled", held.reason)
-        )
-
-    async def _called(
-        self, ctx: Context, params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
-        by = self._connection(ctx)
-        async with reporting(telling(ctx), _said) as tell:
-            try:
-                found = await self.sessions.call(
-                    by, params.name, params.arguments or {}, tell
-                )
-            except CaxtonError as exc:
-                raise _refusal(exc) from None
-        return types.CallToolResult.model_validate(result_of(found))
+        return Failed(kind="cancelled", sent="unknown", message=held.reason)
 
     async def stop(self, key: Key, who: Principal, reason: str) -> None:
         """Cancel the call with that key, if it is in progress."""
@@ -155,6 +216,11 @@ class _Held:
 
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     reason: str = ""
+
+
+async def _accept(_: Context, __: types.SetLevelRequestParams) -> types.EmptyResult:
+    """Accept a level: no log message is sent, since each result says what happened."""
+    return types.EmptyResult()
 
 
 def _said(event: ToolProgress) -> str:
@@ -253,6 +319,7 @@ async def serve_stdio(sessions: Sessions, principal: Principal, session: str) ->
     """
     it = SessionServer(sessions=sessions, asking=lambda _: (principal, session))
     it.server.middleware.append(it.changes.unasked)
+    changes = NotificationOptions(*[True] * 3)
     async with it.running():
-        await over_stdio(it.server, NotificationOptions(tools_changed=True))
+        await over_stdio(it.server, changes)
     await sessions.close((principal.key, session))

@@ -27,7 +27,7 @@ first = starts == 1
 schema: dict[str, Any] = {"type": "object"}
 capabilities: dict[str, Any] = {"tools": {}}
 if "without_tools" in mode:
-    capabilities = {"prompts": {}} if "of_no_use" in mode else {"resources": {}}
+    capabilities = {"completions": {}} if "of_no_use" in mode else {"resources": {}}
 
 
 def write(data: bytes) -> None:

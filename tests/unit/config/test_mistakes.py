@@ -70,6 +70,22 @@ MISTAKES = [
     deeper("[audit]\ntrusted_keys = [\n 'x', #!\n]", "audit.trusted_keys.1", "64"),
     deeper("[http]\nproxy = 'socks5://h'  #!", "http.proxy", "http://"),
     Mistake("[telemetry]\nendpoint = 1  #!", "telemetry.endpoint", '"..."'),
+    # What sessions may read.
+    deeper(
+        "[sessions.s]\nresources = [\n 'docs',  #!\n]",
+        "sessions.s.resources.1",
+        "docs/*",
+    ),
+    deeper(
+        "[sessions.s]\nprompts = [\n 'd*/x',  #!\n]", "sessions.s.prompts.1", "letters"
+    ),
+    deeper(
+        "[sessions.s]\nprompts = [\n 'd/a**b',  #!\n]", "sessions.s.prompts.1", "**"
+    ),
+    Mistake(
+        "[agents.a]\nresources = ['d/*']  #!", "agents.a.resources", "[sessions.NAME]"
+    ),
+    Mistake("[agents.a]\nprompts = ['d/*']  #!", "agents.a.prompts", "[sessions.NAME]"),
     # How it is served.
     Mistake("[serve]\nport = '8080'  #!", "serve.port", "20"),
     Mistake("[serve]\nport = 70000  #!", "serve.port", "65535"),

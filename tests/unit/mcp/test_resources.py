@@ -9,12 +9,21 @@ from dataclasses import dataclass, field
 import pytest
 
 from caxton_host.core.calls import JSON, Completed
+from caxton_host.core.grants.content import PROMPTS
+from caxton_host.core.names import PROMPT, READ
 from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.contexts import ServerResource
 from caxton_host.core.tools.servers import Resources, ServerConfig
 from caxton_host.errors import ToolError
 from caxton_host.lib.codec import sha256
-from caxton_host.mcp.resources import Kept, good_for, read_resources, set_apart
+from caxton_host.mcp.resources import (
+    Kept,
+    good_for,
+    list_entries,
+    of_tool,
+    read_resources,
+    set_apart,
+)
 from caxton_host.mcp.transport.messages import Answer
 from caxton_host.ports.tools import RunScope
 
@@ -353,3 +362,37 @@ def test_what_is_kept_is_bounded() -> None:
     found = [n for n in range(1000) if kept.find("resources/read", {"uri": str(n)})]
     assert found == [*range(1000 - 256, 1000)]
     assert good_for({"ttlMs": 10**12}) == 24 * 3600
+
+
+# -- what the client of a session is shown ---------------------------------------------
+
+
+async def test_the_entries_of_a_list_hold_known_keys_and_no_secret() -> None:
+    # law 8, law 9
+    argument: JSON = {"name": "n", "required": 1, "x": 1}
+    sound: JSON = {"name": "a", "arguments": [argument, {}, 7], "_meta": {}}
+    odd: list[JSON] = [7, {"name": 7}, {"name": "a\n"}, {"name": "hunter2hunter2"}]
+
+    async def ask(method: str, params: dict[str, JSON]) -> Answer:
+        assert (method, params) == (PROMPTS, {})
+        return Answer({"prompts": [sound, *odd]}, 9)
+
+    found = await list_entries(ask, PROMPTS, 100, Redactor(["hunter2hunter2"]))
+    one: JSON = {"name": "a", "arguments": [{"name": "n", "required": False}]}
+    assert found == Answer({"content": [], "entries": [one]}, 9)
+    with pytest.raises(ToolError) as refused:
+        await list_entries(ask, PROMPTS, 8, Redactor())
+    assert refused.value.kind == "too_large"
+
+
+@pytest.mark.parametrize(
+    ("method", "key"),
+    [(READ, "contents"), (PROMPT, "messages"), ("completion/complete", "values")],
+)
+@pytest.mark.parametrize("value", [7, None, "none", {}])
+def test_an_answer_without_its_list_is_refused(
+    method: str, key: str, value: JSON
+) -> None:  # law 9
+    for result in ({key: value}, {"completion": {key: value}}, {"completion": value}):
+        with pytest.raises(ToolError, match=f"no list of {key}"):
+            of_tool(method, {**result})

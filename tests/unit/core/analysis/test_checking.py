@@ -13,6 +13,7 @@ from caxton_host.core.analysis.checking import Finding, Known, findings, matrix
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.names import READ
 from caxton_host.core.text.globs import Pattern
 
 KNOWN: Known = {
@@ -119,6 +120,12 @@ def test_tool_that_no_server_offers() -> None:
     assert one.fix == "write demo/get_weather"
     (two,) = found(rule("demo/zzz*"))
     assert two.fix == "caxton tool list --server demo"
+
+
+def test_method_is_no_tool_and_no_star_decides_about_it() -> None:
+    assert not found(rule("demo/*"), rule("demo/resources/read", name="allow[2]"))
+    ((one,),) = matrix({"a": Grant(allow=(rule("demo/*"),))}, [("demo", READ)]).values()
+    assert one.may == "-"
 
 
 def test_server_that_is_not_there() -> None:

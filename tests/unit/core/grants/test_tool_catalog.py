@@ -18,7 +18,7 @@ from caxton_host.core.grants.tool_catalog import (
     reaching,
     routes_from_payload,
 )
-from caxton_host.core.names import exposed_name
+from caxton_host.core.names import READ, exposed_name
 from caxton_host.core.tools.servers import ToolOptions
 from caxton_host.errors import ConfigError
 from caxton_host.lib import codec
@@ -310,3 +310,13 @@ def test_a_client_is_shown_what_the_operator_says_of_a_tool() -> None:
 @pytest.mark.parametrize("option", [{"reply": "message"}, {"over_limit": "cut"}])
 def test_no_schema_promises_what_is_withheld(option: dict[str, object]) -> None:
     assert "outputSchema" not in shown_to_clients(**option)
+
+
+def test_a_method_that_a_rule_names_is_routed_reads_and_is_not_shown() -> None:
+    grant = Grant(allow=(rule("demo/*"), rule(f"demo/{READ}")))
+    name = exposed_name("demo", READ)
+    catalogue = catalogue_for(grant, {}, [ECHO])
+    assert [*catalogue.visible] == ["mcp__demo__echo"]
+    read = catalogue.routes[name]
+    assert (read.tool, read.effect) == (READ, "read")
+    assert pinned(catalogue.to_payload(), Offered())[name].effect == "read"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.exceptions import Exit
 from click.shell_completion import CompletionItem
 
 from ..core.analysis.checking import astray
@@ -18,7 +19,7 @@ from ..core.limits import Limits
 from ..errors import CaxtonError, ModuleRefused
 from ..runs.modules import read_module
 from .config import without_type
-from .context import HostApi, as_json, wait
+from .context import HostApi, as_json, on_host, wait
 from .dev import command as dev
 from .output import (
     USAGE,
@@ -99,7 +100,7 @@ def new(name: str, lang: str, as_json: bool) -> None:
     note(f"next: caxton agent build {name}")
 
 
-@command.command("build")
+@on_host(command.command("build"))
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
 @click.option(
     "--lang",
@@ -114,8 +115,6 @@ def new(name: str, lang: str, as_json: bool) -> None:
     help="The folder of the module; default the current one.",
 )
 @click.option("--no-compile", is_flag=True, help="Leave machine code to the first run.")
-@as_json
-@click.pass_obj
 def build(
     host: HostApi,
     folder: Path,
@@ -209,9 +208,7 @@ def _untyped(module: Path) -> Sequence[str]:
     return untyped(manifest.input_schema) if manifest else ()
 
 
-@command.command("list")
-@as_json
-@click.pass_obj
+@on_host(command.command("list"))
 def list_(host: HostApi, as_json: bool) -> None:
     """
     List the configured agents.
@@ -278,17 +275,13 @@ class _Found:
         }
 
 
-@command.command("inspect")
+@on_host(command.command("inspect"))
 @click.argument("file", metavar="FILE.wasm", type=click.Path(path_type=Path))
 @click.option(
     "--entry", default="run", show_default=True, help="The exported function to call."
 )
 @click.option("--compile", "compiling", is_flag=True, help="Also compile it.")
-@as_json
-@click.pass_obj
-@click.pass_context
 def inspect(
-    ctx: click.Context,
     host: HostApi,
     file: Path,
     entry: str,
@@ -319,7 +312,7 @@ def inspect(
         _tell(found, file)
     if found.problem is not None:
         complain(f"{file}: {found.problem}", found.problem.fix)
-        ctx.exit(USAGE)
+        raise Exit(USAGE)
 
 
 def _look(module: bytes, entry: str) -> _Found:

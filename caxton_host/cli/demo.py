@@ -21,7 +21,7 @@ from ..core.log.events import Recorded, ToolDenied
 from ..core.log.runs import RunSummary, summarise
 from ..core.names import stream_of
 from ..lib.machine import local_actor
-from .context import HostApi, as_json, wait
+from .context import HostApi, on_host, wait
 from .demo_injection import command as injection
 from .output import FAILED, counted, note, patience, say, show, to_json
 from .run_text import call_lines, failure, rows
@@ -99,9 +99,7 @@ class _Shown(NamedTuple):
     audit: Verdict
 
 
-@click.group("demo", invoke_without_command=True)
-@as_json
-@click.pass_obj
+@on_host(click.group("demo", invoke_without_command=True))
 @click.pass_context
 def command(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     """

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.exceptions import Exit
 
 from ..core.calls import JSON
 from ..core.log.events import Recorded, ToolInvoked
 from ..core.log.runs import RunSummary, call_list, summarise
 from ..core.names import stream_of
 from ..lib.machine import local_actor
-from .context import HostApi, as_json, wait
+from .context import HostApi, on_host, wait
 from .output import FAILED, note, patience, say, show, to_json
 from .run_text import call_lines
 from .trace import trace_lines
@@ -80,11 +81,8 @@ class _Shown:
     after: _Act
 
 
-@click.command("injection")
-@as_json
-@click.pass_obj
-@click.pass_context
-def command(ctx: click.Context, host: HostApi, as_json: bool) -> None:
+@on_host(click.command("injection"))
+def command(host: HostApi, as_json: bool) -> None:
     """
     Show an injected payment, with and without a rule on sources.
 
@@ -107,7 +105,7 @@ def command(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     else:
         _tell(shown)
     if {shown.before.run.state, shown.after.run.state} != {"completed"}:
-        ctx.exit(FAILED)
+        raise Exit(FAILED)
 
 
 async def _perform(host: HostApi, folder: Path) -> _Shown:

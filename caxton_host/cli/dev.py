@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
+from click.exceptions import Exit
 
 from ..core.calls import JSON
 from ..core.log.diff import diff
@@ -29,7 +30,7 @@ from ..core.log.events import (
 from ..core.log.runs import call_list, event_of_call, summarise
 from ..errors import CaxtonError
 from ..lib.machine import local_actor
-from .context import HostApi, StartOptions, as_json
+from .context import HostApi, StartOptions, on_host
 from .dev_files import Stamps, Target, stamps, watch
 from .dev_loop import HELP, KEYS, Action, Phase, Signal, step
 from .explain import tell as tell_explanation
@@ -55,17 +56,13 @@ _STOPPED = "stopped by caxton agent dev"
 _WIDTH = 160
 
 
-@click.command("dev")
+@on_host(click.command("dev"))
 @click.argument("target", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
 @run_input
 @variable_option
 @overrides
 @click.option("--once", is_flag=True, help="Run once, and exit as caxton run does.")
-@as_json
-@click.pass_obj
-@click.pass_context
 def command(
-    ctx: click.Context,
     host: HostApi,
     target: Path,
     input_: RunInput,
@@ -103,7 +100,7 @@ def command(
     config = given.servers_in(host.load())
     also = [input_.file] if input_.file else []
     work = _develop(host, options, config, Target.of(target, config), also, once=once)
-    ctx.exit(drive(work, host.command()))
+    raise Exit(drive(work, host.command()))
 
 
 async def _develop(

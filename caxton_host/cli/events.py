@@ -17,7 +17,7 @@ from ..core.names import RUN, stream_of
 from ..errors import UsageError
 from ..runs.recording import events_of
 from . import interrupt
-from .context import HostApi, as_json, wait
+from .context import HostApi, on_host, wait
 from .options import Moment
 from .output import clipped, counted, note, patience, plain, show, table, to_json
 from .run_text import line_document, moment, remark, rows
@@ -39,10 +39,8 @@ def command() -> None:
     """
 
 
-@command.command("list")
+@on_host(command.command("list"))
 @click.argument("run")
-@as_json
-@click.pass_obj
 def list_(host: HostApi, run: str, as_json: bool) -> None:
     """
     List the events of RUN.
@@ -61,7 +59,7 @@ def list_(host: HostApi, run: str, as_json: bool) -> None:
     table(("seq", "call", "recorded at (UTC)", "type", ""), rows(history))
 
 
-@command.command("export")
+@on_host(command.command("export"))
 @click.argument("run", required=False)
 @click.option("--all", "everything", is_flag=True, help="Include the streams of hosts.")
 @click.option("--run", "named", metavar="RUN", help="Same as the argument RUN.")
@@ -101,8 +99,6 @@ def list_(host: HostApi, run: str, as_json: bool) -> None:
     metavar="URL",
     help="The base URL of the OTLP/HTTP receiver for --to-otlp.",
 )
-@as_json
-@click.pass_obj
 def export(
     host: HostApi,
     run: str | None,
@@ -201,7 +197,7 @@ _LAST = {kind for kind, state in ENDS.items() if state not in GOING_ON}
 _WIDTH = 100
 
 
-@command.command("tail")
+@on_host(command.command("tail"))
 @click.argument("run", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Wait for more until Ctrl-C.")
 @click.option("--all", "everything", is_flag=True, help="Include the streams of hosts.")
@@ -210,8 +206,6 @@ _WIDTH = 100
     metavar="CURSOR",
     help='Only events after this cursor; "end": only new events.',
 )
-@as_json
-@click.pass_obj
 def tail(
     host: HostApi,
     run: str | None,

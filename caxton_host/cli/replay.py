@@ -18,7 +18,7 @@ from ..core.log.runs import call_of
 from ..errors import UsageError
 from ..runs.modules import read_instead
 from . import interrupt
-from .context import HostApi, as_json, wait
+from .context import HostApi, on_host, wait
 from .output import (
     AUDIT,
     DIVERGED,
@@ -55,7 +55,7 @@ class _Wanted:
     against: Path | None
 
 
-@click.command("replay")
+@on_host(click.command("replay"))
 @click.argument("run", required=False)
 @click.option(
     "--until",
@@ -82,8 +82,6 @@ class _Wanted:
     metavar="PUBKEY",
     help="Trust only this public key of a bundle. Repeatable.",
 )
-@as_json
-@click.pass_obj
 @click.pass_context
 def command(
     ctx: click.Context,

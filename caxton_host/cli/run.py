@@ -6,18 +6,19 @@ from functools import partial
 from typing import cast
 
 import click
+from click.exceptions import Exit
 
 from ..core.log.runs import summarise
 from ..core.programs import LANGUAGES, Language
 from . import completion
-from .context import HostApi, StartOptions, as_json
+from .context import HostApi, StartOptions, on_host
 from .options import overrides, variable_option
 from .output import FAILED
 from .overrides import Overrides
 from .run_input import RunInput, run_input
 
 
-@click.command("run")
+@on_host(click.command("run"))
 @click.argument("target", metavar="AGENT|FILE|-")
 @run_input
 @variable_option
@@ -37,11 +38,7 @@ from .run_input import RunInput, run_input
 @click.option("--entry", help="The exported function to call; default run.")
 @click.option("--fail-on-denied", is_flag=True, help="Exit 1 if a call was denied.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the output.")
-@as_json
-@click.pass_obj
-@click.pass_context
 def command(
-    ctx: click.Context,
     host: HostApi,
     target: str,
     input_: RunInput,
@@ -98,4 +95,4 @@ def command(
     calls = summarise(recording.run_id, recording.own).calls
     if code == 0 and fail_on_denied and calls["denied"]:
         code = FAILED
-    ctx.exit(code)
+    raise Exit(code)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.exceptions import Exit
 
 from ..core.calls import JSON
 from ..core.grants.approvals import NOBODY
@@ -30,7 +31,7 @@ from .context import (
     HostApi,
     ResolveOptions,
     ResumeOptions,
-    as_json,
+    on_host,
     wait,
 )
 from .options import overrides, variable_option
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from ..runs.recording import Recording
 
 
-@click.command("resume")
+@on_host(click.command("resume"))
 @click.argument("run", required=False)
 @click.option(
     "--all", "all_", is_flag=True, help="Resume every run that no host drives."
@@ -60,11 +61,7 @@ if TYPE_CHECKING:
 )
 @variable_option
 @overrides
-@as_json
-@click.pass_obj
-@click.pass_context
 def resume(
-    ctx: click.Context,
     host: HostApi,
     run: str | None,
     all_: bool,
@@ -101,10 +98,10 @@ def resume(
     options = ResumeOptions(
         given=given, variables=variables, as_json=as_json, run=run, restored=restored
     )
-    ctx.exit(host.resume(options))
+    raise Exit(host.resume(options))
 
 
-@click.command("resolve")
+@on_host(click.command("resolve"))
 @click.argument("run")
 @click.argument("seq", type=click.IntRange(min=1))
 @click.option("--retry", is_flag=True, help="Send the call again.")
@@ -122,11 +119,7 @@ def resume(
 )
 @variable_option
 @overrides
-@as_json
-@click.pass_obj
-@click.pass_context
 def resolve(
-    ctx: click.Context,
     host: HostApi,
     run: str,
     seq: int,
@@ -182,10 +175,10 @@ def resolve(
         reason=reason,
         no_resume=no_resume,
     )
-    ctx.exit(host.resolve(options))
+    raise Exit(host.resolve(options))
 
 
-@click.command("fork")
+@on_host(click.command("fork"))
 @click.argument("run")
 @click.option(
     "--at",
@@ -211,11 +204,7 @@ def resolve(
 )
 @variable_option
 @overrides
-@as_json
-@click.pass_obj
-@click.pass_context
 def fork(
-    ctx: click.Context,
     host: HostApi,
     run: str,
     seq: int,
@@ -252,18 +241,13 @@ def fork(
         result=result,
         module=module,
     )
-    ctx.exit(host.fork(options))
+    raise Exit(host.fork(options))
 
 
-@click.command("cancel")
+@on_host(click.command("cancel"))
 @click.argument("run")
 @click.option("--reason", default="", help="The reason; recorded.")
-@as_json
-@click.pass_obj
-@click.pass_context
-def cancel(
-    ctx: click.Context, host: HostApi, run: str, reason: str, as_json: bool
-) -> None:
+def cancel(host: HostApi, run: str, reason: str, as_json: bool) -> None:
     """
     Cancel RUN, and record who asked for it and why.
 
@@ -291,7 +275,7 @@ def cancel(
         f"run {run_id} has {ended.state} before it could be cancelled",
         f"{host.command()} runs show {run_id}",
     )
-    ctx.exit(FAILED)
+    raise Exit(FAILED)
 
 
 _NEXT = {
@@ -303,7 +287,7 @@ _NEXT = {
 }
 
 
-@click.command("simulate-crash")
+@on_host(click.command("simulate-crash"))
 @click.argument("run")
 @click.option(
     "--at",
@@ -318,8 +302,6 @@ _NEXT = {
     type=click.Path(dir_okay=False, path_type=Path),
     help="The new database; default a temporary file.",
 )
-@as_json
-@click.pass_obj
 def simulate_crash(
     host: HostApi, run: str, at: int, output: Path | None, as_json: bool
 ) -> None:

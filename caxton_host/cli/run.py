@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import cast
+from typing import Any
 
 import click
 from click.exceptions import Exit
 
 from ..core.log.runs import summarise
-from ..core.programs import LANGUAGES, Language
+from ..core.programs import LANGUAGES
 from . import completion
 from .context import HostApi, StartOptions, on_host
 from .options import overrides, variable_option
 from .output import FAILED
-from .overrides import Overrides
 from .run_input import RunInput, run_input
 
 
@@ -42,14 +41,8 @@ def command(
     host: HostApi,
     target: str,
     input_: RunInput,
-    variables: tuple[str, ...],
-    given: Overrides,
-    narrow: tuple[str, ...],
-    language: str | None,
-    entry: str | None,
     fail_on_denied: bool,
-    quiet: bool,
-    as_json: bool,
+    **more: Any,  # noqa: ANN401 -- the other fields of StartOptions
 ) -> None:
     """
     Run an agent, a program or a module to its end.
@@ -79,19 +72,8 @@ def command(
       caxton run payer --narrow '{tools=["bank/pay"], calls=2, params.sum={max=9}}'
       caxton run weather --wire-log=wire.log
     """
-    code, recording = host.start(
-        StartOptions(
-            given=given,
-            variables=variables,
-            quiet=quiet,
-            as_json=as_json,
-            target=target,
-            language=cast("Language | None", language),
-            input=partial(input_.read, taken=target == "-"),
-            entry=entry,
-            narrow=narrow,
-        )
-    )
+    read = partial(input_.read, taken=target == "-")
+    code, recording = host.start(StartOptions(target=target, input=read, **more))
     calls = summarise(recording.run_id, recording.own).calls
     if code == 0 and fail_on_denied and calls["denied"]:
         code = FAILED

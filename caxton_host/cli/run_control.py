@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.exceptions import Exit
@@ -43,7 +43,7 @@ from .output import (
     say,
     show,
 )
-from .overrides import Overrides, check_text
+from .overrides import check_text
 from .run_report import resolving
 from .run_text import remark
 
@@ -65,10 +65,7 @@ def resume(
     host: HostApi,
     run: str | None,
     all_: bool,
-    restored: bool,
-    variables: tuple[str, ...],
-    given: Overrides,
-    as_json: bool,
+    **more: Any,  # noqa: ANN401 -- the other fields of ResumeOptions
 ) -> None:
     """
     Resume RUN after a crash or a decision.
@@ -95,10 +92,7 @@ def resume(
         raise UsageError(
             "name a run, or say --all", fix="caxton runs list shows the runs"
         )
-    options = ResumeOptions(
-        given=given, variables=variables, as_json=as_json, run=run, restored=restored
-    )
-    raise Exit(host.resume(options))
+    raise Exit(host.resume(ResumeOptions(run=run, **more)))
 
 
 @on_host(click.command("resolve"))
@@ -121,17 +115,12 @@ def resume(
 @overrides
 def resolve(
     host: HostApi,
-    run: str,
-    seq: int,
     retry: bool,
     file: Path | None,
     fail: bool,
     abort: bool,
     reason: str,
-    no_resume: bool,
-    variables: tuple[str, ...],
-    given: Overrides,
-    as_json: bool,
+    **more: Any,  # noqa: ANN401 -- the other fields of ResolveOptions
 ) -> None:
     """
     Resolve a call in doubt; SEQ is its ToolInvoked event.
@@ -164,17 +153,7 @@ def resolve(
             fix="caxton runs resolve --help",
         )
     check_text("--reason", [reason])
-    options = ResolveOptions(
-        given=given,
-        variables=variables,
-        as_json=as_json,
-        run=run,
-        seq=seq,
-        choice=chosen[0],
-        file=file,
-        reason=reason,
-        no_resume=no_resume,
-    )
+    options = ResolveOptions(choice=chosen[0], file=file, reason=reason, **more)
     raise Exit(host.resolve(options))
 
 
@@ -206,13 +185,7 @@ def resolve(
 @overrides
 def fork(
     host: HostApi,
-    run: str,
-    seq: int,
-    result: Path | None,
-    module: Path | None,
-    variables: tuple[str, ...],
-    given: Overrides,
-    as_json: bool,
+    **options: Any,  # noqa: ANN401 -- the fields of ForkOptions
 ) -> None:
     """
     Start a run that inherits RUN up to event SEQ.
@@ -232,16 +205,7 @@ def fork(
       caxton runs fork 0198 --at 6 --set-result storm.json
       caxton runs fork 0198 --at 7 --agent fixed.wasm --allow demo/echo
     """
-    options = ForkOptions(
-        given=given,
-        variables=variables,
-        as_json=as_json,
-        run=run,
-        seq=seq,
-        result=result,
-        module=module,
-    )
-    raise Exit(host.fork(options))
+    raise Exit(host.fork(ForkOptions(**options)))
 
 
 @on_host(click.command("cancel"))

@@ -30,7 +30,7 @@ from ..errors import (
     StoreError,
     UsageError,
 )
-from ..lib.machine import local_actor
+from ..lib.machine import SystemClock, local_actor
 from .context import (
     SIGNED,
     DecideOptions,
@@ -235,7 +235,6 @@ class LocalHost(HostApi):
         self, agent: str, tool: str, params: Sequence[str], after: Sequence[str]
     ) -> Mapping[str, Any]:
         from ..lib.json_schema import input_check
-        from ..lib.machine import SystemClock
         from ..runs.explain import as_sent, judgement, told_astray
         from .judgement import agent_of
         from .params import Words, split
@@ -262,7 +261,6 @@ class LocalHost(HostApi):
         return wait(self._approvals(agent))
 
     async def _approvals(self, agent: str | None) -> Sequence[Waiting]:
-        from ..lib.machine import SystemClock
         from ..runs.approvals import waiting_in
         from ..runs.recording import Recording
 

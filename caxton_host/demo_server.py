@@ -14,7 +14,6 @@ import argparse
 import gc
 import socket
 import sys
-from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     gc.disable()  # A sixth of the start: the SDK builds its models on import.
@@ -25,13 +24,10 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
+from starlette.applications import Starlette
+from starlette.types import Receive, Scope, Send
 
 from . import __version__
-
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
-    from starlette.types import Receive, Scope, Send
-
 
 _WEATHER = {
     "berlin": ("Berlin", 7, "overcast"),
@@ -215,7 +211,6 @@ async def _serve() -> None:
 def sse_app() -> Starlette:
     """Return the server over HTTP with SSE, the transport of 2024."""
     from mcp.server.sse import SseServerTransport  # noqa: PLC0415 -- only for HTTP
-    from starlette.applications import Starlette  # noqa: PLC0415 -- as above
     from starlette.routing import Mount, Route  # noqa: PLC0415 -- as above
 
     server = demo_server()

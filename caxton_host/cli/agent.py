@@ -15,9 +15,10 @@ from click.shell_completion import CompletionItem
 from ..core.analysis.checking import astray
 from ..core.calls import JSON
 from ..core.commands import entry_of
-from ..core.limits import Limits
+from ..core.limits import Limits, Places
 from ..errors import CaxtonError, ModuleRefused
-from ..runs.modules import read_module
+from ..lib.codec import sha256
+from ..runs.modules import read_manifest, read_module
 from .config import without_type
 from .context import HostApi, as_json, on_host, wait
 from .dev import command as dev
@@ -185,7 +186,6 @@ def _fill_cache(host: HostApi, path: Path) -> None:
 
 def _warn_of_strangers(host: HostApi, module: Path) -> None:
     """Warn about tools in a manifest that the configured servers do not have."""
-    from ..runs.modules import read_manifest
     from .server_probe import known
 
     manifest = read_manifest(module.read_bytes())
@@ -202,7 +202,6 @@ def _warn_of_strangers(host: HostApi, module: Path) -> None:
 
 def _untyped(module: Path) -> Sequence[str]:
     from ..core.tools.schemas import untyped
-    from ..runs.modules import read_manifest
 
     manifest = read_manifest(module.read_bytes())
     return untyped(manifest.input_schema) if manifest else ()
@@ -255,7 +254,6 @@ class _Found:
         return "core module" if self.module.startswith(_CORE) else "component"
 
     def to_document(self, path: Path) -> dict[str, JSON]:
-        from ..lib.codec import sha256
 
         info, problem, manifest = self.info, self.problem, self.manifest
         why: JSON = {"message": str(problem), "fix": problem.fix} if problem else None
@@ -316,7 +314,6 @@ def inspect(
 
 
 def _look(module: bytes, entry: str) -> _Found:
-    from ..runs.modules import read_manifest
     from ..sandbox.gate import check
     from ..sandbox.gate import inspect as inspect_module
 
@@ -335,7 +332,6 @@ def _look(module: bytes, entry: str) -> _Found:
 
 async def _compile(host: HostApi, module: bytes, entry: str) -> CaxtonError | None:
     from ..app.bootstrap import open_sandbox
-    from ..core.limits import Places
 
     async with open_sandbox(host.paths(), Places()) as sandbox:
         try:
@@ -351,7 +347,6 @@ def _port(port: Any) -> JSON:  # noqa: ANN401 -- an import or an export
 
 
 def _tell(found: _Found, path: Path) -> None:
-    from ..lib.codec import sha256
 
     rows: list[tuple[str, str]] = []
     if manifest := found.manifest:

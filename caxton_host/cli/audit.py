@@ -10,7 +10,7 @@ from click.exceptions import Exit
 
 from ..core.calls import JSON
 from ..core.names import stream_of
-from ..errors import UsageError
+from ..errors import BadBytes, NotKeptError, UsageError
 from ..lib.machine import local_actor
 from .context import SIGNED, HostApi, on_host, wait
 from .output import AUDIT, FAILED, complain, counted, note, patience, say, show
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ..core.log.chain import Verdict
     from ..core.log.checkpoint import Note
     from ..core.log.events import RunErased
-    from ..errors import NotKeptError
 
 
 @click.group("audit")
@@ -318,7 +317,6 @@ async def _rotate(host: HostApi) -> bytes:
 
 def _notes(path: Path) -> list[Note]:
     from ..core.log.checkpoint import parse_notes
-    from ..errors import BadBytes
 
     try:
         return parse_notes(path.read_bytes())

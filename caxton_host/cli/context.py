@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import click
 
 from ..core.names import nearest
-from ..errors import NotFoundError
+from ..errors import CaxtonError, NotFoundError
 from . import interrupt
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ..core.log.events import Recorded, RunErased
     from ..core.log.runs import RunSummary
     from ..core.programs import Language
-    from ..errors import CaxtonError
     from ..ports.history import History
     from ..runs.approvals import Waiting
     from ..runs.cancellation import Answer

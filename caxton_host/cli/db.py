@@ -13,7 +13,7 @@ import click
 from click.exceptions import Exit
 
 from ..core.calls import JSON
-from ..core.log.events import to_payload
+from ..core.log.events import LogRestored, to_payload
 from ..errors import UsageError
 from .context import SIGNED, HostApi, on_host, wait
 from .options import Moment
@@ -32,7 +32,6 @@ from .output import (
 from .run_text import moment
 
 if TYPE_CHECKING:
-    from ..core.log.events import LogRestored
     from ..store.copies import Old
 
 

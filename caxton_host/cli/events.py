@@ -7,7 +7,6 @@ import os
 import signal
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,15 +14,13 @@ from ..core.log.events import Recorded, event_document
 from ..core.log.runs import ENDS, GOING_ON, OUTCOMES, ExportFilter
 from ..core.names import RUN, stream_of
 from ..errors import UsageError
-from ..runs.recording import events_of
+from ..ports.history import History
+from ..runs.recording import Recording, events_of
 from . import interrupt
 from .context import HostApi, on_host, wait
 from .options import Moment
 from .output import clipped, counted, note, patience, plain, show, table, to_json
 from .run_text import line_document, moment, remark, rows
-
-if TYPE_CHECKING:
-    from ..ports.history import History
 
 
 @click.group("events")
@@ -303,7 +300,6 @@ async def send_trace(
         CaxtonError: The spans were not taken.
     """
     from ..app.bootstrap import open_store
-    from ..runs.recording import Recording
     from ..telemetry.export import address
     from ..telemetry.export import host as host_of
     from ..telemetry.rebuild_spans import send_again

@@ -20,7 +20,7 @@ from ..core.calls import JSON
 from ..core.limits import Limits
 from ..core.names import stream_of
 from ..errors import NotFoundError, UsageError
-from ..runs.modules import read_module
+from ..runs.modules import read_manifest, read_module
 from .context import HostApi, on_host, wait
 from .grant_rejudge import LoggedCall, LogRejudger
 from .judgement import agent_of
@@ -364,7 +364,6 @@ def _tell(found: _Suggested) -> None:
 
 
 def _of_manifest(file: Path, *, as_json: bool) -> None:
-    from ..runs.modules import read_manifest
 
     manifest = read_manifest(read_module(file, Limits().module))
     if manifest is None:

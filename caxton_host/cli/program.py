@@ -11,12 +11,11 @@ from click.shell_completion import CompletionItem
 
 from ..core.calls import JSON
 from .context import HostApi, on_host, wait
-from .output import counted, note, patience, say, show, table
+from .output import Doing, counted, note, patience, say, show, table
 from .runtime import installed
 
 if TYPE_CHECKING:
     from ..building.locking import Locked
-    from .output import Doing
 
 
 @click.group("program")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.log.events import LogWritten, ToolInvoked, event_document
+from ..core.log.events import LogWritten, Recorded, ToolInvoked, event_document
 from ..core.log.runs import call_of
 from ..errors import UsageError
 from ..runs.modules import read_instead
@@ -38,7 +38,6 @@ from .verdict import of_bundle, refuse, trusted
 if TYPE_CHECKING:
     from ..config import Config
     from ..core.log.bundle import Bundle
-    from ..core.log.events import Recorded
     from ..ports.history import Streams
     from ..runs.replay import Replayed
 

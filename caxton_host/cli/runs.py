@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import click
 from click.exceptions import Exit
 
 from ..core.calls import JSON
-from ..core.log.diff import Difference, Place, diff
+from ..core.log.diff import CallDifference, Diff, Difference, Place, diff
 from ..core.log.events import RunErased
 from ..core.log.runs import RESTORED, RunSummary, call_list, summarise
 from ..core.names import run_of
 from ..errors import RestoredError
-from ..runs.recording import BROKEN
+from ..runs.recording import BROKEN, Recording
 from . import explain, run_control, trace
 from .context import HostApi, on_host, wait
 from .events import history_of
@@ -33,10 +32,6 @@ from .output import (
 )
 from .run_report import deciding, halted_in, resolving, stopped
 from .run_text import bound_lines, call_lines, error_lines, second
-
-if TYPE_CHECKING:
-    from ..core.log.diff import CallDifference, Diff
-
 
 _MOST = 10_000
 _TIME_LENGTH = len("018bcfe5-6800")
@@ -216,7 +211,6 @@ async def _commands(host: HostApi, run_id: str) -> list[str]:
     """Return the commands that resume a suspended run."""
     from ..lib.machine import SystemClock
     from ..runs.approvals import open_questions
-    from ..runs.recording import Recording
 
     async with host.history() as store:
         recording = await Recording.load(run_id, store)
@@ -290,7 +284,6 @@ def diff_(host: HostApi, a: str, b: str, as_json: bool) -> None:
 
 
 async def _diff(host: HostApi, a: str, b: str) -> Diff:
-    from ..runs.recording import Recording
 
     async with host.history() as store:
         one, other = [

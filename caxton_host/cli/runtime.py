@@ -153,8 +153,6 @@ def export(host: HostApi, runtime: str, file: Path, as_json: bool) -> None:
     Examples:
       caxton runtime export python python.wasm
     """
-    from ..errors import UsageError
-
     path = folder_of(host).installed(cast("Runtime", runtime))
     try:
         file.write_bytes(path.read_bytes())

@@ -15,6 +15,7 @@ import click
 from click.exceptions import Exit
 
 from ..core.calls import JSON
+from ..core.text.redact import Redactor
 from ..core.tools.servers import SERVERS_OFF, server_test_document
 from ..errors import NotFoundError, ServerUnavailable, UsageError
 from ..lib.machine import SystemClock
@@ -383,7 +384,6 @@ def logs(host: HostApi, name: str, number: int, follow: bool, as_json: bool) -> 
       caxton server logs demo
       caxton server logs demo -n 20 --follow
     """
-    from ..core.text.redact import Redactor
     from ..mcp.transport.serverlog import LogFile, Tail
 
     config = host.load()
@@ -466,7 +466,6 @@ def login(host: HostApi, name: str, seconds: float, as_json: bool) -> None:
 
 
 async def _log_in(config: Config, name: str, file: TokenFile, seconds: float) -> Login:
-    from ..core.text.redact import Redactor
     from ..mcp.auth.login import log_in
     from ..mcp.auth.redirect import browser
     from ..sandbox.confine import harden_host

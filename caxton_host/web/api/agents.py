@@ -15,7 +15,7 @@ from ...runs.explain import as_sent, told_astray
 from ...runs.explain import judgement as judgement_document
 from ...runs.modules import AgentDescription
 from ..edge.messages import Refusal
-from .operations import Answer, Asked, Operation, answer
+from .operations import Answer, Asked, Operation, answer, takes
 from .servers import may_edit
 
 
@@ -181,17 +181,13 @@ OPERATIONS: tuple[Operation, ...] = (
         about="Explain whether an agent may call a tool. Nothing is called.",
         scopes=("run", "read", "decide"),
         handler=judgement,
-        body={
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["agent", "tool"],
-            "properties": {
-                "agent": {"type": "string", "minLength": 1, "maxLength": 200},
-                "tool": _TOOL,
-                "params": {"type": "object"},
-                "after": {"type": "array", "items": _TOOL, "maxItems": 100},
-            },
-        },
+        body=takes(
+            ("agent", "tool"),
+            agent={"type": "string", "minLength": 1, "maxLength": 200},
+            tool=_TOOL,
+            params={"type": "object"},
+            after={"type": "array", "items": _TOOL, "maxItems": 100},
+        ),
         answers={200: Answer(about="The judgement.", schema="Judgement")},
         problems=("not-found",),
     ),

@@ -33,6 +33,7 @@ from .operations import (
     Page,
     Parameter,
     answer,
+    takes,
 )
 
 logger = logging.getLogger("caxton_host")
@@ -434,11 +435,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "asked to end it.",
         scopes=("run",),
         handler=cancel,
-        body={
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {"reason": REASON},
-        },
+        body=takes(reason=REASON),
         answers={200: Answer(about="The run as it is now.", schema="Run")},
         problems=("not-found", "conflict", "refused"),
     ),
@@ -453,11 +450,7 @@ OPERATIONS: tuple[Operation, ...] = (
         scopes=("run",),
         handler=resume,
         parameters=(WAIT,),
-        body={
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {"restored": {"type": "boolean"}},
-        },
+        body=takes(restored={"type": "boolean"}),
         answers=STARTED,
         problems=_PROBLEMS,
     ),
@@ -470,20 +463,13 @@ OPERATIONS: tuple[Operation, ...] = (
         scopes=("decide",),
         handler=resolve,
         parameters=(WAIT,),
-        body={
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["seq", "choice", "reason"],
-            "properties": {
-                "seq": _SEQ,
-                "choice": {
-                    "type": "string",
-                    "enum": ["retry", "result", "fail", "abort"],
-                },
-                "result": _RESULT,
-                "reason": REASON,
-            },
-        },
+        body=takes(
+            ("seq", "choice", "reason"),
+            seq=_SEQ,
+            choice={"type": "string", "enum": ["retry", "result", "fail", "abort"]},
+            result=_RESULT,
+            reason=REASON,
+        ),
         answers=STARTED,
         problems=_PROBLEMS,
     ),
@@ -497,12 +483,7 @@ OPERATIONS: tuple[Operation, ...] = (
         scopes=("run",),
         handler=fork,
         parameters=(WAIT,),
-        body={
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["seq"],
-            "properties": {"seq": _SEQ, "result": _RESULT},
-        },
+        body=takes(["seq"], seq=_SEQ, result=_RESULT),
         answers=STARTED,
         problems=_PROBLEMS,
     ),

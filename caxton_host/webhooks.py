@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
@@ -20,13 +20,12 @@ from .core.grants.tool_catalog import Offer, Offered
 from .core.names import exposed_name
 from .core.text.redact import Redactor
 from .core.tools.completions import assembled
-from .core.tools.contexts import ServerResource
 from .core.tools.servers import ToolOptions
 from .core.tools.webhooks import SERVER, Webhook
 from .errors import BadBytes, ToolError, UsageError
 from .gateway.results import completed
 from .lib.codec import canonical, load_json, sha256
-from .ports.tools import RunScope, ToolRequest
+from .ports.tools import ToolClient, ToolRequest
 
 if TYPE_CHECKING:
     from .lib.http import Client, Response
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 _ERROR = 400
 
 
-class WebhookTools:
+class WebhookTools(ToolClient):
     """
     The tools of the server ``webhook``.
 
@@ -92,13 +91,6 @@ class WebhookTools:
             "protocol": None,
         }
         return Offered(offers=tuple(self._offers.values()), servers={SERVER: described})
-
-    async def resources(
-        self, servers: Collection[str], scope: RunScope
-    ) -> Sequence[ServerResource]:
-        """Return nothing: webhooks have none."""
-        del servers, scope
-        return ()
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """

@@ -28,7 +28,7 @@ from ..core.grants.forks import forking_point
 from ..core.grants.freezes import Halted
 from ..core.grants.grants import Grant
 from ..core.log.events import RunCompleted, ToolInvoked
-from ..core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
+from ..core.log.requests import RESOLUTIONS, GiveResult, Resolution
 from ..core.log.runs import RunSummary, summarise
 from ..core.text.redact import Redactor
 from ..core.tools.webhooks import SERVER as WEBHOOK
@@ -436,7 +436,7 @@ class LocalRuns:
         self, up: Running, recording: Recording, options: ResolveOptions
     ) -> Resolution:
         if options.file is None:
-            return _RESOLUTIONS[options.choice]()
+            return RESOLUTIONS[options.choice]()
         # As if the tool had given the answer in the file.
         answers = Answers(self.config, up.redact, recording.limits.result)
         events = (item.event for item in recording.own if item.seq == options.seq)
@@ -476,13 +476,6 @@ async def warn_of_tools(up: Running, options: RunOptions) -> None:
     if WEBHOOK in known:
         known[WEBHOOK] = dict.fromkeys(up.tools.config.webhooks)
     options.given.warn_of_tools(known)
-
-
-_RESOLUTIONS: Mapping[str, Callable[[], Resolution]] = {
-    "retry": Resend,
-    "fail": Fail,
-    "abort": Abort,
-}
 
 
 def start(host: HostApi, options: StartOptions) -> tuple[int, Recording]:

@@ -7,14 +7,13 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
 
 from starlette.responses import Response
 
 from ...core.calls import JSON, Completed
 from ...core.grants.forks import forking_point
 from ...core.log.events import ToolInvoked, to_payload
-from ...core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
+from ...core.log.requests import RESOLUTIONS, GiveResult, Resolution
 from ...core.log.runs import GOING_ON, RunRow, RunSummary
 from ...core.names import stream_of
 from ...errors import ToolError, UsageError
@@ -270,12 +269,6 @@ _RESULT: dict[str, JSON] = {
 }
 _SEQ: dict[str, JSON] = {**IN_PATH["seq"][0]}
 
-_CHOICES: Mapping[str, Callable[[], Resolution]] = {
-    "retry": Resend,
-    "fail": Fail,
-    "abort": Abort,
-}
-
 
 async def cancel(asked: Asked) -> Response:
     """Cancel a run."""
@@ -316,7 +309,7 @@ async def resolve(asked: Asked) -> Response:
         invoked = called if isinstance(called, ToolInvoked) else None
         resolution = GiveResult(_given(asked, recording, invoked))
     else:
-        resolution = _CHOICES[choice]()
+        resolution = RESOLUTIONS[choice]()
     reason = str(asked.body.get("reason", ""))
     row = await asked.service.row(asked.who, run_id)
     await asked.service.resolve(asked.who, run_id, seq, resolution, reason)

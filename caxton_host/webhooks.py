@@ -46,8 +46,6 @@ class WebhookTools(ToolClient):
         proxy: The proxy for every request.
 
         trace_context: Returns the W3C headers of a request's span.
-
-        monotonic: Returns seconds, for the duration of a call.
     """
 
     def __init__(
@@ -57,13 +55,11 @@ class WebhookTools(ToolClient):
         redact: Redactor | None = None,
         proxy: str | None = None,
         trace_context: Callable[[], Mapping[str, str]] = dict,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._webhooks = webhooks
         self._redact = redact or Redactor()
         self._proxy = proxy
         self._trace_context = trace_context
-        self._monotonic = monotonic
         self._client: Client | None = None
         self._slots = {
             name: asyncio.Semaphore(hook.concurrency) for name, hook in webhooks.items()
@@ -122,9 +118,9 @@ class WebhookTools(ToolClient):
             queue.enter_context(request.queued())
             async with self._slots[request.tool]:
                 queue.close()
-                began = self._monotonic()
+                began = time.monotonic()
                 answer = await self._send(hook, url, rest, request)
-                duration = self._monotonic() - began
+                duration = time.monotonic() - began
         return completed(
             _result(answer, hook.max_result),
             hook.name,

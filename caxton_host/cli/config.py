@@ -14,6 +14,7 @@ from ..core.calls import JSON
 from ..errors import ConfigError, UnsetError, UsageError
 from ..runs.cancellation import reload_document
 from .context import HostApi, as_json, on_host
+from .options import only_option
 from .output import (
     FAILED,
     USAGE,
@@ -273,12 +274,7 @@ def _tell(
 
 
 @on_host(command.command("reload"))
-@click.option(
-    "--only",
-    "host",  # as --host of caxton, which is typed by mistake
-    metavar="HOST",
-    help="Only this host; default all that share the log.",
-)
+@only_option
 @click.option("--reason", default="", help="The reason; recorded.")
 def reload(api: HostApi, host: str | None, reason: str, as_json: bool) -> None:
     """

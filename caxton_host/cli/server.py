@@ -22,7 +22,7 @@ from ..lib.machine import SystemClock
 from ..runs.cancellation import restart_document
 from . import completion
 from .context import HostApi, on_host, wait
-from .options import Duration, variable_option, wire_log
+from .options import Duration, only_option, variable_option, wire_log
 from .output import (
     FAILED,
     awaiting,
@@ -309,12 +309,7 @@ def tools(host: HostApi, name: str, variables: tuple[str, ...], as_json: bool) -
 
 @on_host(command.command("restart"))
 @click.argument("name", shell_complete=completion.servers)
-@click.option(
-    "--only",
-    "host",  # as --host of caxton, which is typed by mistake
-    metavar="HOST",
-    help="Only this host; default all that share the log.",
-)
+@only_option
 @click.option("--reason", default="", help="The reason; recorded.")
 def restart(
     api: HostApi,

@@ -160,26 +160,14 @@ def _deciding(verdict: Verdict) -> Callable[[Callable[..., None]], Callable[...,
 
     def decided(
         host: HostApi,
-        *,
-        role: str,
-        reason: str,
-        no_resume: bool,
-        variables: tuple[str, ...],
-        **more: Any,  # noqa: ANN401 -- the other fields of DecideOptions
+        **said: Any,  # noqa: ANN401 -- the other fields of DecideOptions
     ) -> None:
-        if variables and no_resume:
+        options = DecideOptions(verdict=verdict, **said)
+        if options.variables and options.no_resume:
             raise UsageError(
                 "--var is for a run that goes on", fix="leave out --var, or --no-resume"
             )
-        check_text("--reason", [reason, role])
-        options = DecideOptions(
-            verdict=verdict,
-            role=role,
-            reason=reason,
-            no_resume=no_resume,
-            variables=variables,
-            **more,
-        )
+        check_text("--reason", [options.reason, options.role])
         raise Exit(host.decide(options))
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.exceptions import Exit
@@ -37,7 +37,6 @@ from .explain import tell as tell_explanation
 from .interrupt import began, drive, ended, restoring
 from .options import overrides, variable_option
 from .output import clipped, complain, exit_code, note, patience, plain, remedy, show
-from .overrides import Overrides
 from .replay import tell as tell_replay
 from .run_input import RunInput, run_input
 from .run_report import RunReport, code_of
@@ -66,10 +65,8 @@ def command(
     host: HostApi,
     target: Path,
     input_: RunInput,
-    variables: tuple[str, ...],
-    given: Overrides,
     once: bool,
-    as_json: bool,
+    **more: Any,  # noqa: ANN401 -- the other fields of StartOptions
 ) -> None:
     """
     Run a program or an agent again whenever it changes.
@@ -89,15 +86,13 @@ def command(
       caxton agent dev report.py --once --json
     """
     options = StartOptions(
-        given=given,
-        variables=variables,
-        as_json=as_json,
         target=str(target),
         language=None,
         input=cache(input_.read) if input_.given == "-" else input_.read,
         entry=None,
+        **more,
     )
-    config = given.servers_in(host.load())
+    config = options.given.servers_in(host.load())
     also = [input_.file] if input_.file else []
     work = _develop(host, options, config, Target.of(target, config), also, once=once)
     raise Exit(drive(work, host.command()))

@@ -7,6 +7,7 @@ import os
 import signal
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Any
 
 import click
 
@@ -101,16 +102,11 @@ def export(
     run: str | None,
     everything: bool,
     named: str | None,
-    since: int | None,
-    until: int | None,
-    agent: str | None,
-    actor: str | None,
-    tool: str | None,
-    outcomes: tuple[str, ...],
     format_: str,
     to_otlp: bool,
     endpoint: str | None,
     as_json: bool,
+    **filters: Any,  # noqa: ANN401 -- the fields of ExportFilter
 ) -> None:
     """
     Export events for other programs, one JSON document per line.
@@ -135,10 +131,11 @@ def export(
     """
     if run and named:
         raise click.UsageError("name one run, as an argument or with --run")
-    filters = (since, until, agent, actor, tool, outcomes or None)
+    wanted = ExportFilter(**filters)
+    filtered = wanted != ExportFilter()
     if to_otlp or endpoint:
         host.check_local("caxton events export --to-otlp")
-        whole = (run or named) and not everything and all(f is None for f in filters)
+        whole = (run or named) and not everything and not filtered
         if not (to_otlp and whole):
             raise UsageError(
                 "--to-otlp sends the trace of one whole run, to --endpoint",
@@ -147,18 +144,10 @@ def export(
             )
         wait(send_trace(host, run or named or "", endpoint, as_json=as_json))
         return
-    if not (run or named or everything or any(f is not None for f in filters)):
+    if not (run or named or everything or filtered):
         raise click.UsageError("name a run, --all, or a filter")
     if (run or named) and everything:
         raise click.UsageError("name a run, or say --all")
-    wanted = ExportFilter(
-        since=since,
-        until=until,
-        agent=agent,
-        actor=actor,
-        tool=tool,
-        outcomes=outcomes,
-    )
     as_array = as_json or format_ == "json"
     wait(_export(host, run or named, wanted, as_array=as_array))
 

@@ -322,16 +322,8 @@ class LocalHost(HostApi):
     # -- agents, servers and tools
 
     def agents(self) -> Sequence[Mapping[str, Any]]:
-        return [
-            {
-                "$type": "caxton.agent/v1",
-                "name": agent.name,
-                "module": str(agent.module) if agent.module else None,
-                "grants": agent.grant.to_payload(),
-                "names": agent.own_names,
-            }
-            for _, agent in sorted(self.load().executed.items())
-        ]
+        agents = sorted(self.load().executed.items())
+        return [agent.to_document() for _, agent in agents]
 
     def servers(self) -> tuple[Sequence[Mapping[str, JSON]], bool]:
         from ..config import describe

@@ -56,14 +56,8 @@ def _agent(asked: Asked, name: str) -> Agent:
 
 def _document(asked: Asked, agent: Agent) -> dict[str, JSON]:
     """Return its ``caxton.agent/v1`` document; its file for admin only."""
-    module = str(agent.module) if agent.module and asked.who.may("admin") else None
-    return {
-        "$type": "caxton.agent/v1",
-        "name": agent.name,
-        "module": module,
-        "grants": agent.grant.to_payload(),
-        "names": agent.own_names,
-    }
+    document = agent.to_document()
+    return document if asked.who.may("admin") else {**document, "module": None}
 
 
 def _card(card: AgentDescription) -> dict[str, JSON]:

@@ -14,7 +14,6 @@ import argparse
 import gc
 import socket
 import sys
-from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     gc.disable()  # A sixth of the start: the SDK builds its models on import.
@@ -25,13 +24,10 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
+from starlette.applications import Starlette
+from starlette.types import Receive, Scope, Send
 
 from . import __version__
-
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
-    from starlette.types import Receive, Scope, Send
-
 
 _WEATHER = {
     "berlin": ("Berlin", 7, "overcast"),
@@ -79,70 +75,58 @@ def _object(**properties: dict[str, object]) -> dict[str, object]:
     }
 
 
-_READ_ONLY = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
+def _tool(
+    name: str,
+    description: str,
+    output: dict[str, object] | None = None,
+    *,
+    writes: bool = False,
+    **properties: dict[str, object],
+) -> types.Tool:
+    return types.Tool(
+        name=name,
+        description=description,
+        input_schema=_object(**properties),
+        output_schema=output,
+        annotations=types.ToolAnnotations(
+            read_only_hint=not writes, open_world_hint=False
+        ),
+    )
+
+
+_TEXT: dict[str, object] = {"type": "string"}
 _TOOLS = [
-    types.Tool(
-        name="get_weather",
-        description="The weather in a city, from a small table.",
-        input_schema=_object(location={"type": "string", "description": "A city"}),
-        output_schema=_object(
-            location={"type": "string"},
+    _tool(
+        "get_weather",
+        "The weather in a city, from a small table.",
+        _object(
+            location=_TEXT,
             temperature={"type": "integer", "description": "Degrees Celsius"},
-            conditions={"type": "string"},
+            conditions=_TEXT,
         ),
-        annotations=_READ_ONLY,
+        location={"type": "string", "description": "A city"},
     ),
-    types.Tool(
-        name="echo",
-        description="Says what it is told.",
-        input_schema=_object(text={"type": "string"}),
-        annotations=_READ_ONLY,
+    _tool("echo", "Says what it is told.", text=_TEXT),
+    _tool(
+        "slow",
+        "Answers after a while.",
+        seconds={"type": "number", "minimum": 0, "maximum": _MAX_SECONDS},
     ),
-    types.Tool(
-        name="slow",
-        description="Answers after a while.",
-        input_schema=_object(
-            seconds={"type": "number", "minimum": 0, "maximum": _MAX_SECONDS}
-        ),
-        annotations=_READ_ONLY,
+    _tool("fail", "Fails, with the message it is given.", message=_TEXT),
+    _tool("picture", "Shows a red square."),
+    _tool("read_mail", "The messages in a mailbox."),
+    _tool("list_suppliers", "The suppliers of an office, with their accounts."),
+    _tool(
+        "pay",
+        "Pays an amount to an account. No money is moved.",
+        writes=True,
+        to=_TEXT,
+        amount={"type": "number"},
     ),
-    types.Tool(
-        name="fail",
-        description="Fails, with the message it is given.",
-        input_schema=_object(message={"type": "string"}),
-        annotations=_READ_ONLY,
-    ),
-    types.Tool(
-        name="picture",
-        description="Shows a red square.",
-        input_schema=_object(),
-        annotations=_READ_ONLY,
-    ),
-    types.Tool(
-        name="read_mail",
-        description="The messages in a mailbox.",
-        input_schema=_object(),
-        annotations=_READ_ONLY,
-    ),
-    types.Tool(
-        name="list_suppliers",
-        description="The suppliers of an office, with their accounts.",
-        input_schema=_object(),
-        annotations=_READ_ONLY,
-    ),
-    types.Tool(
-        name="pay",
-        description="Pays an amount to an account. No money is moved.",
-        input_schema=_object(to={"type": "string"}, amount={"type": "number"}),
-        annotations=types.ToolAnnotations(read_only_hint=False, open_world_hint=False),
-    ),
-    types.Tool(
-        name="large",
-        description="Answers with as many bytes as it is asked for.",
-        input_schema=_object(
-            bytes={"type": "integer", "minimum": 0, "maximum": _MAX_BYTES}
-        ),
-        annotations=_READ_ONLY,
+    _tool(
+        "large",
+        "Answers with as many bytes as it is asked for.",
+        bytes={"type": "integer", "minimum": 0, "maximum": _MAX_BYTES},
     ),
 ]
 
@@ -227,7 +211,6 @@ async def _serve() -> None:
 def sse_app() -> Starlette:
     """Return the server over HTTP with SSE, the transport of 2024."""
     from mcp.server.sse import SseServerTransport  # noqa: PLC0415 -- only for HTTP
-    from starlette.applications import Starlette  # noqa: PLC0415 -- as above
     from starlette.routing import Mount, Route  # noqa: PLC0415 -- as above
 
     server = demo_server()

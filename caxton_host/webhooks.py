@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
@@ -20,13 +20,12 @@ from .core.grants.tool_catalog import Offer, Offered
 from .core.names import exposed_name
 from .core.text.redact import Redactor
 from .core.tools.completions import assembled
-from .core.tools.contexts import ServerResource
 from .core.tools.servers import ToolOptions
 from .core.tools.webhooks import SERVER, Webhook
 from .errors import BadBytes, ToolError, UsageError
 from .gateway.results import completed
 from .lib.codec import canonical, load_json, sha256
-from .ports.tools import RunScope, ToolRequest
+from .ports.tools import ToolClient, ToolRequest
 
 if TYPE_CHECKING:
     from .lib.http import Client, Response
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 _ERROR = 400
 
 
-class WebhookTools:
+class WebhookTools(ToolClient):
     """
     The tools of the server ``webhook``.
 
@@ -47,8 +46,6 @@ class WebhookTools:
         proxy: The proxy for every request.
 
         trace_context: Returns the W3C headers of a request's span.
-
-        monotonic: Returns seconds, for the duration of a call.
     """
 
     def __init__(
@@ -58,13 +55,11 @@ class WebhookTools:
         redact: Redactor | None = None,
         proxy: str | None = None,
         trace_context: Callable[[], Mapping[str, str]] = dict,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._webhooks = webhooks
         self._redact = redact or Redactor()
         self._proxy = proxy
         self._trace_context = trace_context
-        self._monotonic = monotonic
         self._client: Client | None = None
         self._slots = {
             name: asyncio.Semaphore(hook.concurrency) for name, hook in webhooks.items()
@@ -92,13 +87,6 @@ class WebhookTools:
             "protocol": None,
         }
         return Offered(offers=tuple(self._offers.values()), servers={SERVER: described})
-
-    async def resources(
-        self, servers: Collection[str], scope: RunScope
-    ) -> Sequence[ServerResource]:
-        """Return nothing: webhooks have none."""
-        del servers, scope
-        return ()
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """
@@ -130,9 +118,9 @@ class WebhookTools:
             queue.enter_context(request.queued())
             async with self._slots[request.tool]:
                 queue.close()
-                began = self._monotonic()
+                began = time.monotonic()
                 answer = await self._send(hook, url, rest, request)
-                duration = self._monotonic() - began
+                duration = time.monotonic() - began
         return completed(
             _result(answer, hook.max_result),
             hook.name,

@@ -93,7 +93,6 @@ class Serving:
 async def serving(
     config: Config,
     paths: Paths,
-    environ: Mapping[str, str] = os.environ,
     *,
     load: Callable[[], Config] | None = None,
 ) -> AsyncGenerator[Serving]:
@@ -104,8 +103,6 @@ async def serving(
         config: The configuration.
 
         paths: See `running`.
-
-        environ: See `running`.
 
         load: See `running`.
     """
@@ -118,7 +115,6 @@ async def serving(
     async with running(
         config,
         paths,
-        environ,
         watch=watchers.tell,
         load=load,
         served=True,
@@ -174,7 +170,6 @@ class Web:
 async def serve_http(
     config: Config,
     paths: Paths,
-    environ: Mapping[str, str] = os.environ,
     *,
     load: Callable[[], Config] | None = None,
     web: Web,
@@ -187,8 +182,6 @@ async def serve_http(
             runs get in the end.
 
         paths: See `running`.
-
-        environ: See `running`.
 
         load: See `running`.
 
@@ -210,7 +203,7 @@ async def serve_http(
     _more_files()
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(bind(limits.host, limits.port))
-        it = await stack.enter_async_context(serving(config, paths, environ, load=load))
+        it = await stack.enter_async_context(serving(config, paths, load=load))
         client = Client(proxy=config.proxy)
         stack.push_async_callback(client.aclose)
         identity = identity_of(limits, it.up.store.tokens, it.up.host.clock, client)
@@ -239,7 +232,7 @@ async def serve_http(
                 config=it.service.config,
                 library=it.service.library,
             ),
-            environ=environ,
+            environ=os.environ,
         )
         await stack.enter_async_context(listening(app, listener, certificate))
         with stopping(web.stops) as asked:
@@ -254,7 +247,6 @@ async def serve_http(
 async def serve_stdio(
     config: Config,
     paths: Paths,
-    environ: Mapping[str, str] = os.environ,
     *,
     load: Callable[[], Config] | None = None,
 ) -> int:
@@ -265,7 +257,7 @@ async def serve_stdio(
     """
     from ..web.mcp.server import serve_stdio as exchange  # noqa: PLC0415 -- only here
 
-    async with serving(config, paths, environ, load=load) as it:
+    async with serving(config, paths, load=load) as it:
         it.begin()
         talking = await _until_asked(exchange(it.service, _local()))
         left = await it.drain(config.serve.drain)
@@ -277,7 +269,6 @@ async def connect_session(
     session: str,
     config: Config,
     paths: Paths,
-    environ: Mapping[str, str] = os.environ,
     *,
     load: Callable[[], Config] | None = None,
 ) -> None:
@@ -292,7 +283,7 @@ async def connect_session(
     from ..service.sessions import Sessions  # noqa: PLC0415 -- only here
     from ..web.mcp.sessions import serve_stdio as exchange  # noqa: PLC0415 -- only here
 
-    async with running(config, paths, environ, load=load) as up:
+    async with running(config, paths, load=load) as up:
         sessions = Sessions.of(up.host, up.store, lambda: up.tools.config)
         sessions.agent(session)
         async with sessions.running():

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.exceptions import Exit
 from click.shell_completion import CompletionItem
 
 from ..core.analysis.checking import astray
 from ..core.calls import JSON
 from ..core.commands import entry_of
-from ..core.limits import Limits
+from ..core.limits import Limits, Places
 from ..errors import CaxtonError, ModuleRefused
-from ..runs.modules import read_module
+from ..lib.codec import sha256
+from ..runs.modules import read_manifest, read_module
 from .config import without_type
-from .context import HostApi, as_json, wait
+from .context import HostApi, as_json, on_host, wait
 from .dev import command as dev
 from .output import (
     USAGE,
@@ -99,7 +101,7 @@ def new(name: str, lang: str, as_json: bool) -> None:
     note(f"next: caxton agent build {name}")
 
 
-@command.command("build")
+@on_host(command.command("build"))
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
 @click.option(
     "--lang",
@@ -114,8 +116,6 @@ def new(name: str, lang: str, as_json: bool) -> None:
     help="The folder of the module; default the current one.",
 )
 @click.option("--no-compile", is_flag=True, help="Leave machine code to the first run.")
-@as_json
-@click.pass_obj
 def build(
     host: HostApi,
     folder: Path,
@@ -186,7 +186,6 @@ def _fill_cache(host: HostApi, path: Path) -> None:
 
 def _warn_of_strangers(host: HostApi, module: Path) -> None:
     """Warn about tools in a manifest that the configured servers do not have."""
-    from ..runs.modules import read_manifest
     from .server_probe import known
 
     manifest = read_manifest(module.read_bytes())
@@ -203,15 +202,12 @@ def _warn_of_strangers(host: HostApi, module: Path) -> None:
 
 def _untyped(module: Path) -> Sequence[str]:
     from ..core.tools.schemas import untyped
-    from ..runs.modules import read_manifest
 
     manifest = read_manifest(module.read_bytes())
     return untyped(manifest.input_schema) if manifest else ()
 
 
-@command.command("list")
-@as_json
-@click.pass_obj
+@on_host(command.command("list"))
 def list_(host: HostApi, as_json: bool) -> None:
     """
     List the configured agents.
@@ -258,7 +254,6 @@ class _Found:
         return "core module" if self.module.startswith(_CORE) else "component"
 
     def to_document(self, path: Path) -> dict[str, JSON]:
-        from ..lib.codec import sha256
 
         info, problem, manifest = self.info, self.problem, self.manifest
         why: JSON = {"message": str(problem), "fix": problem.fix} if problem else None
@@ -278,17 +273,13 @@ class _Found:
         }
 
 
-@command.command("inspect")
+@on_host(command.command("inspect"))
 @click.argument("file", metavar="FILE.wasm", type=click.Path(path_type=Path))
 @click.option(
     "--entry", default="run", show_default=True, help="The exported function to call."
 )
 @click.option("--compile", "compiling", is_flag=True, help="Also compile it.")
-@as_json
-@click.pass_obj
-@click.pass_context
 def inspect(
-    ctx: click.Context,
     host: HostApi,
     file: Path,
     entry: str,
@@ -319,11 +310,10 @@ def inspect(
         _tell(found, file)
     if found.problem is not None:
         complain(f"{file}: {found.problem}", found.problem.fix)
-        ctx.exit(USAGE)
+        raise Exit(USAGE)
 
 
 def _look(module: bytes, entry: str) -> _Found:
-    from ..runs.modules import read_manifest
     from ..sandbox.gate import check
     from ..sandbox.gate import inspect as inspect_module
 
@@ -342,7 +332,6 @@ def _look(module: bytes, entry: str) -> _Found:
 
 async def _compile(host: HostApi, module: bytes, entry: str) -> CaxtonError | None:
     from ..app.bootstrap import open_sandbox
-    from ..core.limits import Places
 
     async with open_sandbox(host.paths(), Places()) as sandbox:
         try:
@@ -358,7 +347,6 @@ def _port(port: Any) -> JSON:  # noqa: ANN401 -- an import or an export
 
 
 def _tell(found: _Found, path: Path) -> None:
-    from ..lib.codec import sha256
 
     rows: list[tuple[str, str]] = []
     if manifest := found.manifest:

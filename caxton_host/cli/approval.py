@@ -7,13 +7,14 @@ from functools import update_wrapper
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
 from ..core.grants.approvals import VERDICTS, Verdict
 from ..core.log.events import ApprovalRequested
 from ..errors import UsageError
 from ..runs.approvals import Waiting, waiting_in
 from . import completion
-from .context import DecideOptions, HostApi, as_json, wait
+from .context import DecideOptions, HostApi, as_json, on_host, wait
 from .options import overrides, variable_option
 from .output import clipped, note, plain, say, show, table, to_json
 from .overrides import check_text
@@ -51,10 +52,8 @@ def _named(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("run", shell_complete=completion.suspended)(seq(function))
 
 
-@command.command("list")
+@on_host(command.command("list"))
 @click.option("--agent", help="Only runs of this agent.")
-@as_json
-@click.pass_obj
 def list_(host: HostApi, agent: str | None, as_json: bool) -> None:
     """
     List the calls that wait for approval, oldest first.
@@ -103,10 +102,8 @@ def _short(call: ApprovalRequested) -> str:
     return clipped(plain(to_json(call.params)), _WIDTH)
 
 
-@command.command("show")
+@on_host(command.command("show"))
 @_named
-@as_json
-@click.pass_obj
 def show_(host: HostApi, run: str, seq: int | None, as_json: bool) -> None:
     """
     Show all that an approval would send.
@@ -162,29 +159,16 @@ def _deciding(verdict: Verdict) -> Callable[[Callable[..., None]], Callable[...,
     """Return a decorator that makes a function the command for *verdict*."""
 
     def decided(
-        ctx: click.Context,
         host: HostApi,
-        *,
-        role: str,
-        reason: str,
-        no_resume: bool,
-        variables: tuple[str, ...],
-        **more: Any,  # noqa: ANN401 -- the other fields of DecideOptions
+        **said: Any,  # noqa: ANN401 -- the other fields of DecideOptions
     ) -> None:
-        if variables and no_resume:
+        options = DecideOptions(verdict=verdict, **said)
+        if options.variables and options.no_resume:
             raise UsageError(
                 "--var is for a run that goes on", fix="leave out --var, or --no-resume"
             )
-        check_text("--reason", [reason, role])
-        options = DecideOptions(
-            verdict=verdict,
-            role=role,
-            reason=reason,
-            no_resume=no_resume,
-            variables=variables,
-            **more,
-        )
-        ctx.exit(host.decide(options))
+        check_text("--reason", [options.reason, options.role])
+        raise Exit(host.decide(options))
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         return _with_options(update_wrapper(decided, function))
@@ -194,7 +178,6 @@ def _deciding(verdict: Verdict) -> Callable[[Callable[..., None]], Callable[...,
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     for added in (
-        click.pass_context,
         click.pass_obj,
         as_json,
         overrides,

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.exceptions import Exit
 
 from ..core.calls import JSON
 from ..core.names import stream_of
-from ..errors import UsageError
+from ..errors import BadBytes, NotKeptError, UsageError
 from ..lib.machine import local_actor
-from .context import SIGNED, HostApi, as_json, wait
+from .context import SIGNED, HostApi, on_host, wait
 from .output import AUDIT, FAILED, complain, counted, note, patience, say, show
 from .overrides import check_text
 from .verdict import (
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from ..core.log.chain import Verdict
     from ..core.log.checkpoint import Note
     from ..core.log.events import RunErased
-    from ..errors import NotKeptError
 
 
 @click.group("audit")
@@ -61,7 +61,7 @@ _outside = click.option(
 )
 
 
-@command.command("verify")
+@on_host(command.command("verify"))
 @click.argument("run", required=False)
 @_outside
 @_keys
@@ -71,11 +71,7 @@ _outside = click.option(
     help="Verify this bundle, without a database.",
 )
 @click.option("--copy", is_flag=True, help="The log is a copy, and may be older.")
-@as_json
-@click.pass_obj
-@click.pass_context
 def verify(
-    ctx: click.Context,
     host: HostApi,
     run: str | None,
     outside: tuple[Path, ...],
@@ -125,7 +121,7 @@ def verify(
         say_signed(found)
     if found.verdict != "intact":
         refuse(found, bundled=bundle is not None)
-        ctx.exit(AUDIT)
+        raise Exit(AUDIT)
 
 
 async def _verify(
@@ -151,7 +147,7 @@ async def _verify(
             )
 
 
-@command.command("export")
+@on_host(command.command("export"))
 @click.argument("run")
 @click.option(
     "-o",
@@ -166,8 +162,6 @@ async def _verify(
     type=click.Path(path_type=Path, dir_okay=False),
     help="A file of older checkpoints to include. Repeatable.",
 )
-@as_json
-@click.pass_obj
 def export(
     host: HostApi, run: str, output: Path, since: tuple[Path, ...], as_json: bool
 ) -> None:
@@ -229,15 +223,13 @@ async def _export(
             return run_id, data, await lacking(run_id, store.reader)
 
 
-@command.command("checkpoint")
+@on_host(command.command("checkpoint"))
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Append it to this file instead of printing it.",
 )
-@as_json
-@click.pass_obj
 def checkpoint(host: HostApi, output: Path | None, as_json: bool) -> None:
     """
     Sign the log and print the checkpoint.
@@ -262,9 +254,7 @@ def checkpoint(host: HostApi, output: Path | None, as_json: bool) -> None:
         say(text.removesuffix("\n"))
 
 
-@command.group("key", invoke_without_command=True)
-@as_json
-@click.pass_obj
+@on_host(command.group("key", invoke_without_command=True))
 @click.pass_context
 def key(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     """
@@ -292,9 +282,7 @@ def key(ctx: click.Context, host: HostApi, as_json: bool) -> None:
                 say(f"{'former':<12} {one['public_key']}")
 
 
-@key.command("rotate")
-@as_json
-@click.pass_obj
+@on_host(key.command("rotate"))
 def rotate(host: HostApi, as_json: bool) -> None:
     """
     Replace the signing key with a new one.
@@ -329,7 +317,6 @@ async def _rotate(host: HostApi) -> bytes:
 
 def _notes(path: Path) -> list[Note]:
     from ..core.log.checkpoint import parse_notes
-    from ..errors import BadBytes
 
     try:
         return parse_notes(path.read_bytes())
@@ -350,7 +337,7 @@ def _key_document(public_key: bytes) -> dict[str, JSON]:
     }
 
 
-@command.command("erase")
+@on_host(command.command("erase"))
 @click.argument("run")
 @click.option("--reason", required=True, help="The reason; recorded.")
 @click.option(
@@ -358,11 +345,7 @@ def _key_document(public_key: bytes) -> dict[str, JSON]:
     is_flag=True,
     help="Do not rewrite the database file; hosts wait for it.",
 )
-@as_json
-@click.pass_obj
-@click.pass_context
 def erase(
-    ctx: click.Context,
     host: HostApi,
     run: str,
     reason: str,
@@ -412,7 +395,7 @@ def erase(
             "close what has it open, check that its disk has room, and run: sqlite3 "
             "FILE 'VACUUM; PRAGMA wal_checkpoint(TRUNCATE)'",
         )
-        ctx.exit(FAILED)
+        raise Exit(FAILED)
 
 
 async def _erase(

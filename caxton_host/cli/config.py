@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.exceptions import Exit
 
 from ..core.calls import JSON
 from ..errors import ConfigError, UnsetError, UsageError
 from ..runs.cancellation import reload_document
-from .context import HostApi, as_json
+from .context import HostApi, as_json, on_host
+from .options import only_option
 from .output import (
     FAILED,
     USAGE,
@@ -48,9 +50,7 @@ def command() -> None:
     """
 
 
-@command.command("show")
-@as_json
-@click.pass_obj
+@on_host(command.command("show"))
 def show_(host: HostApi, as_json: bool) -> None:
     """
     Show the effective configuration, with secrets masked.
@@ -102,7 +102,7 @@ def schema_(as_json: bool) -> None:
         say(to_json(json_schema(), indent=2))
 
 
-@command.command("import")
+@on_host(command.command("import"))
 @click.option(
     "--from",
     "kind",
@@ -112,8 +112,6 @@ def schema_(as_json: bool) -> None:
 )
 @click.option("--write", is_flag=True, help="Add them to caxton.toml.")
 @click.argument("file", type=click.Path(path_type=Path))
-@as_json
-@click.pass_obj
 def import_(host: HostApi, kind: str, write: bool, file: Path, as_json: bool) -> None:
     """
     Print the tool servers of FILE as tables of caxton.toml.
@@ -158,12 +156,9 @@ def import_(host: HostApi, kind: str, write: bool, file: Path, as_json: bool) ->
 _NAMED = 10
 
 
-@command.command("check")
+@on_host(command.command("check"))
 @click.option("--allow-unset", is_flag=True, help="Accept unset environment variables.")
-@as_json
-@click.pass_obj
-@click.pass_context
-def check(ctx: click.Context, host: HostApi, allow_unset: bool, as_json: bool) -> None:
+def check(host: HostApi, allow_unset: bool, as_json: bool) -> None:
     """
     List all mistakes in the configuration, with lines and fixes.
 
@@ -203,7 +198,7 @@ def check(ctx: click.Context, host: HostApi, allow_unset: bool, as_json: bool) -
     else:
         _tell(wrong, warnings, late)
     if wrong:
-        ctx.exit(USAGE)
+        raise Exit(USAGE)
 
 
 def _load(host: HostApi) -> tuple[Config | None, Sequence[ConfigError]]:
@@ -278,20 +273,10 @@ def _tell(
         )
 
 
-@command.command("reload")
-@click.option(
-    "--only",
-    "host",  # as --host of caxton, which is typed by mistake
-    metavar="HOST",
-    help="Only this host; default all that share the log.",
-)
+@on_host(command.command("reload"))
+@only_option
 @click.option("--reason", default="", help="The reason; recorded.")
-@as_json
-@click.pass_obj
-@click.pass_context
-def reload(
-    ctx: click.Context, api: HostApi, host: str | None, reason: str, as_json: bool
-) -> None:
+def reload(api: HostApi, host: str | None, reason: str, as_json: bool) -> None:
     """
     Reload the configuration of running hosts.
 
@@ -322,4 +307,4 @@ def reload(
             "a host keeps its old configuration",
             "correct what it reports, then repeat the command",
         )
-        ctx.exit(FAILED)
+        raise Exit(FAILED)

@@ -6,13 +6,12 @@ import os
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import click
 
 from ..core.names import nearest
-from ..errors import NotFoundError
+from ..errors import CaxtonError, NotFoundError
 from . import interrupt
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from ..core.log.events import Recorded, RunErased
     from ..core.log.runs import RunSummary
     from ..core.programs import Language
-    from ..errors import CaxtonError
     from ..ports.history import History
     from ..runs.approvals import Waiting
     from ..runs.cancellation import Answer
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
 SIGNED = ("audit", "http")
 
 _T = TypeVar("_T")
+_Command = TypeVar("_Command", bound=click.Command)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,12 +388,17 @@ def wait(work: Coroutine[Any, Any, _T]) -> _T:
     return interrupt.run(work)
 
 
-def as_json(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--json``."""
-    option = click.option(
-        "--json", "as_json", is_flag=True, help="Print one JSON document."
-    )
-    return update_wrapper(option(function), function)
+#: Adds ``--json``.
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document."
+)
+
+
+def on_host(
+    command: Callable[[Callable[..., Any]], _Command],
+) -> Callable[[Callable[..., Any]], _Command]:
+    """Let a command have the host as its first argument, and ``--json``."""
+    return lambda function: as_json(command(click.pass_obj(function)))
 
 
 def check_known(name: str, known: Collection[str], otherwise: str, see: str) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.exceptions import Exit
 
 from ..core.calls import JSON
-from ..core.log.events import to_payload
+from ..core.log.events import LogRestored, to_payload
 from ..errors import UsageError
-from .context import SIGNED, HostApi, as_json, wait
+from .context import SIGNED, HostApi, on_host, wait
 from .options import Moment
 from .output import (
     FAILED,
@@ -31,7 +32,6 @@ from .output import (
 from .run_text import moment
 
 if TYPE_CHECKING:
-    from ..core.log.events import LogRestored
     from ..store.copies import Old
 
 
@@ -48,11 +48,8 @@ def command() -> None:
     """
 
 
-@command.command("status")
-@as_json
-@click.pass_obj
-@click.pass_context
-def status(ctx: click.Context, host: HostApi, as_json: bool) -> None:
+@on_host(command.command("status"))
+def status(host: HostApi, as_json: bool) -> None:
     """
     Show the location, schema and server of the store.
 
@@ -71,19 +68,17 @@ def status(ctx: click.Context, host: HostApi, as_json: bool) -> None:
         if isinstance(server, dict) and not server["may_migrate"]:
             fix = fix.replace(_MIGRATE, f"{_BY_OWNER}, as the owner of the database")
         complain(f"the schema of the database is {document['state']}", fix)
-        ctx.exit(FAILED)
+        raise Exit(FAILED)
     if isinstance(server, dict):
         from ..store.health import problems
 
         for wrong, fix in (found := problems(server)):
             complain(wrong, fix)
         if found:
-            ctx.exit(FAILED)
+            raise Exit(FAILED)
 
 
-@command.command("migrate")
-@as_json
-@click.pass_obj
+@on_host(command.command("migrate"))
 def migrate(host: HostApi, as_json: bool) -> None:
     """
     Create the store, or update its schema; events are kept.
@@ -102,9 +97,7 @@ def migrate(host: HostApi, as_json: bool) -> None:
     _tell(_status(url), as_json=as_json)
 
 
-@command.command("recount")
-@as_json
-@click.pass_obj
+@on_host(command.command("recount"))
 def recount(host: HostApi, as_json: bool) -> None:
     """
     Rebuild the budgets of all agents from the log.
@@ -134,10 +127,8 @@ def recount(host: HostApi, as_json: bool) -> None:
     say(f"{counted(budgets, 'budget')}, {counted(places, 'call')} under way")
 
 
-@command.command("backup")
+@on_host(command.command("backup"))
 @click.argument("file", type=click.Path(path_type=Path))
-@as_json
-@click.pass_obj
 def backup(host: HostApi, file: Path, as_json: bool) -> None:
     """
     Copy the store to the new FILE while hosts write.
@@ -177,9 +168,7 @@ def backup(host: HostApi, file: Path, as_json: bool) -> None:
         note(f"check it with: caxton --db sqlite:///{file} audit verify --copy")
 
 
-@command.command("accept-copy")
-@as_json
-@click.pass_obj
+@on_host(command.command("accept-copy"))
 def accept_copy(host: HostApi, as_json: bool) -> None:
     """
     Accept a log that lacks events this machine has signed.
@@ -218,7 +207,7 @@ async def _accept_copy(host: HostApi) -> LogRestored | None:
         return store.incarnation.restored
 
 
-@command.command("archive")
+@on_host(command.command("archive"))
 @click.option(
     "--before",
     type=Moment(),
@@ -233,8 +222,6 @@ async def _accept_copy(host: HostApi) -> LogRestored | None:
     help="The folder of the bundles.",
 )
 @click.option("--dry-run", is_flag=True, help="Only list the runs.")
-@as_json
-@click.pass_obj
 def archive(
     host: HostApi, before: int, folder: Path, dry_run: bool, as_json: bool
 ) -> None:

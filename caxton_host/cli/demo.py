@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import tempfile
 import threading
 from collections.abc import Generator
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,9 +18,9 @@ from ..core.calls import JSON
 from ..core.log.events import Recorded, ToolDenied
 from ..core.log.runs import RunSummary, summarise
 from ..core.names import stream_of
-from ..lib.machine import local_actor
-from .context import HostApi, as_json, wait
+from .context import HostApi, on_host, wait
 from .demo_injection import command as injection
+from .demo_injection import demo_config, demo_request
 from .output import FAILED, counted, note, patience, say, show, to_json
 from .run_text import call_lines, failure, rows
 from .verdict import audit_document, audit_line, keyring
@@ -99,9 +97,7 @@ class _Shown(NamedTuple):
     audit: Verdict
 
 
-@click.group("demo", invoke_without_command=True)
-@as_json
-@click.pass_obj
+@on_host(click.group("demo", invoke_without_command=True))
 @click.pass_context
 def command(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     """
@@ -141,40 +137,17 @@ def _perform(host: HostApi) -> _Shown:
         _forecasts() as port,
         tempfile.TemporaryDirectory() as folder,
     ):
-        return wait(_demo(host, _config(host, Path(folder), port)))
-
-
-def _config(host: HostApi, folder: Path, port: int) -> Config:
-    from ..building import find_shared
-    from ..config import load
-
-    path = folder / "caxton.toml"
-    path.write_text(_CONFIG.format(port=port), encoding="utf-8")
-    module = find_shared("agents/weather/weather.wasm")
-    (folder / "weather.wasm").write_bytes(module.read_bytes())
-    return replace(
-        load(path, environ=os.environ, cwd=folder), store_url=host.look().store_url
-    )
+        text = _CONFIG.format(port=port)
+        return wait(_demo(host, demo_config(host, Path(folder), "weather", text)))
 
 
 async def _demo(host: HostApi, config: Config) -> _Shown:
     from ..app.bootstrap import running
     from ..runs.replay import replay
-    from ..runs.run_request import RunRequest
     from ..store.verify import verify
     from ..telemetry import NoTelemetry
 
-    agent = config.agents["weather"]
-    assert agent.module is not None  # noqa: S101 -- the text above names one
-    request = RunRequest(
-        agent=agent.name,
-        module=agent.module.read_bytes(),
-        input={"location": "Seattle"},
-        grant=agent.grant,
-        limits=agent.limits,
-        names=agent.names,
-        actor=local_actor(),
-    )
+    request = demo_request(config.agents["weather"], {"location": "Seattle"})
     async with running(config, host.paths(), start=config.servers) as up:
         run_id = await up.host.start(request)
         history = await up.store.reader.read(stream_of(run_id))

@@ -9,22 +9,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.exceptions import Exit
 
 from ..core.calls import JSON
 from ..core.log.events import Recorded, ToolInvoked
 from ..core.log.runs import RunSummary, call_list, summarise
 from ..core.names import stream_of
 from ..lib.machine import local_actor
-from .context import HostApi, as_json, wait
+from .context import HostApi, on_host, wait
 from .output import FAILED, note, patience, say, show, to_json
 from .run_text import call_lines
 from .trace import trace_lines
 
 if TYPE_CHECKING:
     from ..app.bootstrap import Running
-    from ..config import Config
+    from ..config import Agent, Config
     from ..core.analysis.rejudge import RejudgedCall
     from ..core.analysis.tracing import Traced
+    from ..runs.run_request import RunRequest
 
 
 _CONFIG = """\
@@ -80,11 +82,8 @@ class _Shown:
     after: _Act
 
 
-@click.command("injection")
-@as_json
-@click.pass_obj
-@click.pass_context
-def command(ctx: click.Context, host: HostApi, as_json: bool) -> None:
+@on_host(click.command("injection"))
+def command(host: HostApi, as_json: bool) -> None:
     """
     Show an injected payment, with and without a rule on sources.
 
@@ -107,13 +106,16 @@ def command(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     else:
         _tell(shown)
     if {shown.before.run.state, shown.after.run.state} != {"completed"}:
-        ctx.exit(FAILED)
+        raise Exit(FAILED)
 
 
 async def _perform(host: HostApi, folder: Path) -> _Shown:
     from ..app.bootstrap import running
 
-    before, after = (_config(host, folder, rule) for rule in (_ANYWHERE, _RULE))
+    before, after = (
+        demo_config(host, folder, "clerk", f"{_CONFIG}{rule}\n")
+        for rule in (_ANYWHERE, _RULE)
+    )
     async with running(before, host.paths(), start=before.servers) as up:
         first = await _act(up, before)
         traced = await _traced(up, first)
@@ -123,35 +125,32 @@ async def _perform(host: HostApi, folder: Path) -> _Shown:
     return _Shown(first, traced, judged, second)
 
 
-def _config(host: HostApi, folder: Path, rule: str) -> Config:
+def demo_config(host: HostApi, folder: Path, agent: str, text: str) -> Config:
+    """Return a configuration with an example agent, for the log of the host."""
     from ..building import find_shared
     from ..config import load
 
     path = folder / "caxton.toml"
-    path.write_text(f"{_CONFIG}{rule}\n", encoding="utf-8")
-    module = find_shared("agents/clerk/clerk.wasm")
-    (folder / "clerk.wasm").write_bytes(module.read_bytes())
+    path.write_text(text, encoding="utf-8")
+    module = find_shared(f"agents/{agent}/{agent}.wasm")
+    (folder / f"{agent}.wasm").write_bytes(module.read_bytes())
     return replace(
         load(path, environ=os.environ, cwd=folder), store_url=host.look().store_url
     )
 
 
-async def _act(up: Running, config: Config) -> _Act:
+def demo_request(agent: Agent, given: JSON) -> RunRequest:
+    """Return a request for a run of an example agent."""
+    from ..runs.modules import Code
     from ..runs.run_request import RunRequest
 
-    agent = config.agents["clerk"]
-    assert agent.module is not None  # noqa: S101 -- the text above names one
-    run_id = await up.host.start(
-        RunRequest(
-            agent=agent.name,
-            module=agent.module.read_bytes(),
-            input=_INPUT,
-            grant=agent.grant,
-            limits=agent.limits,
-            names=agent.names,
-            actor=local_actor(),
-        )
-    )
+    assert agent.module is not None  # noqa: S101 -- its configuration names one
+    code = Code(module=agent.module.read_bytes(), program=None, input=given)
+    return RunRequest.of(agent, code, local_actor())
+
+
+async def _act(up: Running, config: Config) -> _Act:
+    run_id = await up.host.start(demo_request(config.agents["clerk"], _INPUT))
     history = await up.store.reader.read(stream_of(run_id))
     return _Act(summarise(run_id, history), history)
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.exceptions import Exit
 
 from ..core.calls import JSON
 from ..core.log.diff import diff
@@ -29,14 +30,13 @@ from ..core.log.events import (
 from ..core.log.runs import call_list, event_of_call, summarise
 from ..errors import CaxtonError
 from ..lib.machine import local_actor
-from .context import HostApi, StartOptions, as_json
+from .context import HostApi, StartOptions, on_host
 from .dev_files import Stamps, Target, stamps, watch
 from .dev_loop import HELP, KEYS, Action, Phase, Signal, step
 from .explain import tell as tell_explanation
 from .interrupt import began, drive, ended, restoring
 from .options import overrides, variable_option
 from .output import clipped, complain, exit_code, note, patience, plain, remedy, show
-from .overrides import Overrides
 from .replay import tell as tell_replay
 from .run_input import RunInput, run_input
 from .run_report import RunReport, code_of
@@ -55,24 +55,18 @@ _STOPPED = "stopped by caxton agent dev"
 _WIDTH = 160
 
 
-@click.command("dev")
+@on_host(click.command("dev"))
 @click.argument("target", metavar="FILE|FOLDER", type=click.Path(path_type=Path))
 @run_input
 @variable_option
 @overrides
 @click.option("--once", is_flag=True, help="Run once, and exit as caxton run does.")
-@as_json
-@click.pass_obj
-@click.pass_context
 def command(
-    ctx: click.Context,
     host: HostApi,
     target: Path,
     input_: RunInput,
-    variables: tuple[str, ...],
-    given: Overrides,
     once: bool,
-    as_json: bool,
+    **more: Any,  # noqa: ANN401 -- the other fields of StartOptions
 ) -> None:
     """
     Run a program or an agent again whenever it changes.
@@ -92,18 +86,16 @@ def command(
       caxton agent dev report.py --once --json
     """
     options = StartOptions(
-        given=given,
-        variables=variables,
-        as_json=as_json,
         target=str(target),
         language=None,
         input=cache(input_.read) if input_.given == "-" else input_.read,
         entry=None,
+        **more,
     )
-    config = given.servers_in(host.load())
+    config = options.given.servers_in(host.load())
     also = [input_.file] if input_.file else []
     work = _develop(host, options, config, Target.of(target, config), also, once=once)
-    ctx.exit(drive(work, host.command()))
+    raise Exit(drive(work, host.command()))
 
 
 async def _develop(

@@ -8,14 +8,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from ..config import Agent, Config
 from ..errors import UsageError
 from ..runs.locked import lock_of
 from .run_target import agent_of
-
-if TYPE_CHECKING:
-    from ..config import Agent, Config
 
 #: Seconds between two looks at the files. A change counts once it is there twice.
 EVERY = 0.1

@@ -7,7 +7,7 @@ import os
 import signal
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
@@ -15,15 +15,13 @@ from ..core.log.events import Recorded, event_document
 from ..core.log.runs import ENDS, GOING_ON, OUTCOMES, ExportFilter
 from ..core.names import RUN, stream_of
 from ..errors import UsageError
-from ..runs.recording import events_of
+from ..ports.history import History
+from ..runs.recording import Recording, events_of
 from . import interrupt
-from .context import HostApi, as_json, wait
+from .context import HostApi, on_host, wait
 from .options import Moment
 from .output import clipped, counted, note, patience, plain, show, table, to_json
 from .run_text import line_document, moment, remark, rows
-
-if TYPE_CHECKING:
-    from ..ports.history import History
 
 
 @click.group("events")
@@ -39,10 +37,8 @@ def command() -> None:
     """
 
 
-@command.command("list")
+@on_host(command.command("list"))
 @click.argument("run")
-@as_json
-@click.pass_obj
 def list_(host: HostApi, run: str, as_json: bool) -> None:
     """
     List the events of RUN.
@@ -61,7 +57,7 @@ def list_(host: HostApi, run: str, as_json: bool) -> None:
     table(("seq", "call", "recorded at (UTC)", "type", ""), rows(history))
 
 
-@command.command("export")
+@on_host(command.command("export"))
 @click.argument("run", required=False)
 @click.option("--all", "everything", is_flag=True, help="Include the streams of hosts.")
 @click.option("--run", "named", metavar="RUN", help="Same as the argument RUN.")
@@ -101,23 +97,16 @@ def list_(host: HostApi, run: str, as_json: bool) -> None:
     metavar="URL",
     help="The base URL of the OTLP/HTTP receiver for --to-otlp.",
 )
-@as_json
-@click.pass_obj
 def export(
     host: HostApi,
     run: str | None,
     everything: bool,
     named: str | None,
-    since: int | None,
-    until: int | None,
-    agent: str | None,
-    actor: str | None,
-    tool: str | None,
-    outcomes: tuple[str, ...],
     format_: str,
     to_otlp: bool,
     endpoint: str | None,
     as_json: bool,
+    **filters: Any,  # noqa: ANN401 -- the fields of ExportFilter
 ) -> None:
     """
     Export events for other programs, one JSON document per line.
@@ -142,10 +131,11 @@ def export(
     """
     if run and named:
         raise click.UsageError("name one run, as an argument or with --run")
-    filters = (since, until, agent, actor, tool, outcomes or None)
+    wanted = ExportFilter(**filters)
+    filtered = wanted != ExportFilter()
     if to_otlp or endpoint:
         host.check_local("caxton events export --to-otlp")
-        whole = (run or named) and not everything and all(f is None for f in filters)
+        whole = (run or named) and not everything and not filtered
         if not (to_otlp and whole):
             raise UsageError(
                 "--to-otlp sends the trace of one whole run, to --endpoint",
@@ -154,18 +144,10 @@ def export(
             )
         wait(send_trace(host, run or named or "", endpoint, as_json=as_json))
         return
-    if not (run or named or everything or any(f is not None for f in filters)):
+    if not (run or named or everything or filtered):
         raise click.UsageError("name a run, --all, or a filter")
     if (run or named) and everything:
         raise click.UsageError("name a run, or say --all")
-    wanted = ExportFilter(
-        since=since,
-        until=until,
-        agent=agent,
-        actor=actor,
-        tool=tool,
-        outcomes=outcomes,
-    )
     as_array = as_json or format_ == "json"
     wait(_export(host, run or named, wanted, as_array=as_array))
 
@@ -201,7 +183,7 @@ _LAST = {kind for kind, state in ENDS.items() if state not in GOING_ON}
 _WIDTH = 100
 
 
-@command.command("tail")
+@on_host(command.command("tail"))
 @click.argument("run", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Wait for more until Ctrl-C.")
 @click.option("--all", "everything", is_flag=True, help="Include the streams of hosts.")
@@ -210,8 +192,6 @@ _WIDTH = 100
     metavar="CURSOR",
     help='Only events after this cursor; "end": only new events.',
 )
-@as_json
-@click.pass_obj
 def tail(
     host: HostApi,
     run: str | None,
@@ -309,7 +289,6 @@ async def send_trace(
         CaxtonError: The spans were not taken.
     """
     from ..app.bootstrap import open_store
-    from ..runs.recording import Recording
     from ..telemetry.export import address
     from ..telemetry.export import host as host_of
     from ..telemetry.rebuild_spans import send_again

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..errors import UsageError
-from .context import HostApi, as_json
+from .context import HostApi, on_host
 from .judgement import tell_remedy, tell_verdict
 from .output import plain, say, show
 
@@ -38,13 +38,11 @@ def kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list
     return [word for word in ("call", "event") if word.startswith(incomplete)]
 
 
-@click.command("explain")
+@on_host(click.command("explain"))
 @click.argument("run")
 @click.argument(
     "place", metavar="call|event NUMBER", nargs=-1, required=True, shell_complete=kinds
 )
-@as_json
-@click.pass_obj
 def of_run(frame: HostApi, run: str, place: tuple[str, ...], as_json: bool) -> None:
     """
     Explain why a call of RUN was allowed or denied.

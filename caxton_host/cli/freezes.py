@@ -10,7 +10,7 @@ import click
 from ..core.calls import JSON
 from ..core.grants.freezes import KINDS, Kind
 from . import completion
-from .context import HostApi, as_json
+from .context import HostApi, as_json, on_host
 from .output import note, plain, say, show, table
 from .overrides import check_text
 from .run_text import second
@@ -50,9 +50,7 @@ def thaw() -> None:
     """
 
 
-@freeze.command("list")
-@as_json
-@click.pass_obj
+@on_host(freeze.command("list"))
 def list_(host: HostApi, as_json: bool) -> None:
     """
     List what is frozen, oldest first.

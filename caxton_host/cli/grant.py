@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, assert_never
 
 import click
+from click.exceptions import Exit
 
 from ..core.analysis.checking import Finding, findings, matrix
 from ..core.grants.budgets import (
@@ -20,7 +21,7 @@ from ..core.grants.budgets import (
     standing,
 )
 from ..core.names import run_of
-from .context import HostApi, as_json, wait
+from .context import HostApi, on_host, wait
 from .grant_explain import command as explain
 from .grant_history import suggest, what_if
 from .judgement import agent_of
@@ -49,15 +50,10 @@ def command() -> None:
     """
 
 
-@command.command("check")
+@on_host(command.command("check"))
 @click.argument("agent", required=False)
 @click.option("--start", is_flag=True, help="Ask the servers what they offer now.")
-@as_json
-@click.pass_obj
-@click.pass_context
-def check(
-    ctx: click.Context, frame: HostApi, agent: str | None, start: bool, as_json: bool
-) -> None:
+def check(frame: HostApi, agent: str | None, start: bool, as_json: bool) -> None:
     """
     Check the grants of AGENT, or of all agents, for problems.
 
@@ -94,7 +90,7 @@ def check(
         tell_unasked(offered)
         note(f"{counted(len(found), 'finding')} in {counted(len(agents), 'agent')}")
     if found:
-        ctx.exit(FAILED)
+        raise Exit(FAILED)
 
 
 def _tell(one: Finding, table: str) -> None:
@@ -105,11 +101,9 @@ def _tell(one: Finding, table: str) -> None:
         say(f"  {plain(line)}")
 
 
-@command.command("matrix")
+@on_host(command.command("matrix"))
 @click.argument("agent", required=False)
 @click.option("--start", is_flag=True, help="Ask the servers what they offer now.")
-@as_json
-@click.pass_obj
 def show_matrix(frame: HostApi, agent: str | None, start: bool, as_json: bool) -> None:
     """
     Show which agent may call which tool.
@@ -161,10 +155,8 @@ def show_matrix(frame: HostApi, agent: str | None, start: bool, as_json: bool) -
         note("no tools are known, and no grant names one")
 
 
-@command.command("budgets")
+@on_host(command.command("budgets"))
 @click.argument("agent", required=False)
-@as_json
-@click.pass_obj
 def budgets(frame: HostApi, agent: str | None, as_json: bool) -> None:
     """
     Show the budgets that the runs of AGENT, or of each agent, share.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import click
+from click.exceptions import Exit
 
 from ..core.analysis.rejudge import ALLOWED, ASKS
-from .context import HostApi, as_json
+from .context import HostApi, on_host
 from .judgement import tell_remedy, tell_verdict
 from .output import FAILED, SUSPENDED, show
 
 
-@click.command("explain")
+@on_host(click.command("explain"))
 @click.argument("agent")
 @click.argument("tool", metavar="SERVER/TOOL")
 @click.argument("params", nargs=-1, metavar="[JSON | KEY=VALUE...]")
@@ -20,11 +21,7 @@ from .output import FAILED, SUSPENDED, show
     multiple=True,
     help="Assume a successful earlier call of that tool; repeatable.",
 )
-@as_json
-@click.pass_obj
-@click.pass_context
 def command(
-    ctx: click.Context,
     frame: HostApi,
     agent: str,
     tool: str,
@@ -54,6 +51,6 @@ def command(
         tell_verdict(told)
         tell_remedy(told["remedy"])
     if told["verdict"] == ASKS:
-        ctx.exit(SUSPENDED)
+        raise Exit(SUSPENDED)
     if told["verdict"] != ALLOWED:
-        ctx.exit(FAILED)
+        raise Exit(FAILED)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.exceptions import Exit
 
 from ..core.analysis.rejudge import ALLOWED, ASKS, verdict_rule
 from ..core.analysis.suggest import Suggestion
@@ -19,8 +20,8 @@ from ..core.calls import JSON
 from ..core.limits import Limits
 from ..core.names import stream_of
 from ..errors import NotFoundError, UsageError
-from ..runs.modules import read_module
-from .context import HostApi, as_json, wait
+from ..runs.modules import read_manifest, read_module
+from .context import HostApi, on_host, wait
 from .grant_rejudge import LoggedCall, LogRejudger
 from .judgement import agent_of
 from .options import Moment
@@ -41,17 +42,13 @@ _SHOWN = 20
 _WORDS = {ALLOWED: "allowed", ASKS: "asks people"}
 
 
-@click.command("what-if")
+@on_host(click.command("what-if"))
 @click.argument(
     "file", metavar="NEW.toml", type=click.Path(dir_okay=False, path_type=Path)
 )
 @click.option("--agent", help="Only runs of this agent.")
 @click.option("--since", type=Moment(), help="Only runs that began since then.")
-@as_json
-@click.pass_obj
-@click.pass_context
 def what_if(
-    ctx: click.Context,
     frame: HostApi,
     file: Path,
     agent: str | None,
@@ -96,7 +93,7 @@ def what_if(
     else:
         _sum_up(told, file)
     if told.changed:
-        ctx.exit(FAILED)
+        raise Exit(FAILED)
 
 
 async def _judge(
@@ -171,7 +168,7 @@ def _sum_up(count: LogRejudger, file: Path) -> None:
         note(f"not judged: {counted(runs, 'run')} of {plain(name)}, not in {file}")
 
 
-@click.command("suggest")
+@on_host(click.command("suggest"))
 @click.argument("names", metavar="[AGENT|RUN]...", nargs=-1)
 @click.option(
     "--manifest",
@@ -182,8 +179,6 @@ def _sum_up(count: LogRejudger, file: Path) -> None:
 )
 @click.option("--since", type=Moment(), help="Only runs of agents since then.")
 @click.option("--with-denied", is_flag=True, help="Include denied calls.")
-@as_json
-@click.pass_obj
 def suggest(
     frame: HostApi,
     names: tuple[str, ...],
@@ -372,7 +367,6 @@ def _tell(found: _Suggested) -> None:
 
 
 def _of_manifest(file: Path, *, as_json: bool) -> None:
-    from ..runs.modules import read_manifest
 
     manifest = read_manifest(read_module(file, Limits().module))
     if manifest is None:

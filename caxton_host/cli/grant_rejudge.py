@@ -17,7 +17,7 @@ from ..core.grants.bounds import Bound
 from ..core.grants.budgets import Concurrency, Sum
 from ..core.grants.grants import Grant
 from ..core.grants.settlement import corrections
-from ..core.log.events import Recorded, RunStarted, ToolInvoked
+from ..core.log.events import Event, Recorded, RunStarted, ToolInvoked
 from ..core.names import meant_tool, run_of
 from ..core.tools.schemas import Mismatch
 from ..errors import NotFoundError, NotKeptError
@@ -31,7 +31,6 @@ from ..store.ledger import Holder, Ledger, Use, settle
 if TYPE_CHECKING:
     from ..config import Config
     from ..core.grants.decisions import Allowed, Refusal, Tally
-    from ..core.log.events import Event
     from ..store.sql import SqlStore
 
 

@@ -30,7 +30,7 @@ from ..errors import (
     StoreError,
     UsageError,
 )
-from ..lib.machine import local_actor
+from ..lib.machine import SystemClock, local_actor
 from .context import (
     SIGNED,
     DecideOptions,
@@ -235,7 +235,6 @@ class LocalHost(HostApi):
         self, agent: str, tool: str, params: Sequence[str], after: Sequence[str]
     ) -> Mapping[str, Any]:
         from ..lib.json_schema import input_check
-        from ..lib.machine import SystemClock
         from ..runs.explain import as_sent, judgement, told_astray
         from .judgement import agent_of
         from .params import Words, split
@@ -262,7 +261,6 @@ class LocalHost(HostApi):
         return wait(self._approvals(agent))
 
     async def _approvals(self, agent: str | None) -> Sequence[Waiting]:
-        from ..lib.machine import SystemClock
         from ..runs.approvals import waiting_in
         from ..runs.recording import Recording
 
@@ -324,16 +322,8 @@ class LocalHost(HostApi):
     # -- agents, servers and tools
 
     def agents(self) -> Sequence[Mapping[str, Any]]:
-        return [
-            {
-                "$type": "caxton.agent/v1",
-                "name": agent.name,
-                "module": str(agent.module) if agent.module else None,
-                "grants": agent.grant.to_payload(),
-                "names": agent.own_names,
-            }
-            for _, agent in sorted(self.load().executed.items())
-        ]
+        agents = sorted(self.load().executed.items())
+        return [agent.to_document() for _, agent in agents]
 
     def servers(self) -> tuple[Sequence[Mapping[str, JSON]], bool]:
         from ..config import describe

@@ -16,16 +16,19 @@ from collections.abc import (
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from ..app.bootstrap import Running, open_store, running
+from ..app.reload import granted
 from ..app.tool_setup import server_names
+from ..config import Config
 from ..core.calls import JSON, Completed
 from ..core.grants.approvals import Unapproved
 from ..core.grants.forks import forking_point
 from ..core.grants.freezes import Halted
 from ..core.grants.grants import Grant
 from ..core.log.events import RunCompleted, ToolInvoked
-from ..core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
+from ..core.log.requests import RESOLUTIONS, GiveResult, Resolution
 from ..core.log.runs import RunSummary, summarise
 from ..core.text.redact import Redactor
 from ..core.tools.webhooks import SERVER as WEBHOOK
@@ -40,8 +43,12 @@ from ..errors import (
     Suspend,
     UsageError,
 )
-from ..lib.machine import local_actor
-from ..runs.modules import read_instead, shown
+from ..lib.machine import SystemClock, local_actor
+from ..runs.approvals import Word, open_questions, say
+from ..runs.cancellation import tell_hosts
+from ..runs.modules import output_mismatch, read_instead, shown
+from ..runs.recording import Recording
+from ..runs.run_request import ForkRequest, RunRequest, check_request
 from . import interrupt
 from .answers import Answers
 from .approval_prompt import answerable, ask, can_ask, waiting
@@ -70,13 +77,6 @@ from .overrides import private_of
 from .run_report import RunReport, code_of, named
 from .run_target import agent_of, request_of
 from .server_probe import known
-
-if TYPE_CHECKING:
-    from ..app.bootstrap import Running
-    from ..config import Config
-    from ..runs.recording import Recording
-    from ..runs.run_request import RunRequest
-
 
 Compiling: TypeAlias = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -125,9 +125,6 @@ class LocalRuns:
 
     async def start(self, request: RunRequest) -> Recording:
         """Start a run, see it to its end, and return what it did."""
-        from ..runs.recording import Recording
-        from ..runs.run_request import check_request
-
         check_request(request, Redactor(self.config.secrets))
         needed = request.servers(self.config.servers)
         agent, program = request.agent, request.program
@@ -166,7 +163,6 @@ class LocalRuns:
         start: Collection[str] = (),
         compiling: Compiling = contextlib.nullcontext,
     ) -> AsyncGenerator[Running]:
-        from ..app.bootstrap import running
 
         async with running(
             self.config,
@@ -185,8 +181,6 @@ class LocalRuns:
 
     def _granted(self, config: Config, name: str) -> Grant:
         """Return what a configuration and the command line grant an agent."""
-        from ..app.reload import granted
-
         return self.options.given.added_to(granted(config, name), config, name)
 
     # -- to the end
@@ -198,8 +192,6 @@ class LocalRuns:
         Calls of the runs that it has called are among them. Without a terminal, or
         without an answer, the run stays suspended.
         """
-        from ..runs.recording import Recording
-
         while self._can_ask() and (asking := await self._asking(up, recording)):
             for one in asking:
                 if waiting(up, await ask(up, one)):
@@ -209,8 +201,6 @@ class LocalRuns:
 
     async def _asking(self, up: Running, recording: Recording) -> list[Recording]:
         """Return those of a run and those below it that ask what this user may say."""
-        from ..runs.recording import Recording
-
         found = [recording] if answerable(up, recording) else []
         for run_id in recording.callees.values():
             with contextlib.suppress(NotFoundError, NotKeptError):
@@ -234,8 +224,6 @@ class LocalRuns:
 
             shared: Another process may let it go on as well: then wait for that one.
         """
-        from ..runs.recording import Recording
-
         recording = await Recording.load(run_id, up.store.reader)
         if not (self._can_ask() and await self._asking(up, recording)):
             resume = self._resume_or_wait if shared else self._resume_in
@@ -244,8 +232,6 @@ class LocalRuns:
 
     async def _resume_in(self, up: Running, run_id: str) -> Recording:
         """Resume a run, see it to its end, and return what it did."""
-        from ..runs.recording import Recording
-
         recording = await Recording.load(run_id, up.store.reader)
         agent = recording.started.agent
         grant = Grant() if recording.end else self._grant_of(recording)
@@ -283,8 +269,6 @@ class LocalRuns:
 
     async def _resume_or_wait(self, up: Running, run_id: str) -> Recording:
         """Resume a run, or wait for its end if another process resumed it."""
-        from ..runs.recording import Recording
-
         try:
             return await self._resume_in(up, run_id)
         except BusyError:
@@ -328,8 +312,6 @@ class LocalRuns:
 
     async def resume_all(self) -> int:
         """Resume every run that no host drives, and return the highest exit code."""
-        from ..runs.recording import Recording
-
         places = asyncio.Semaphore(_AT_ONCE)
         async with self._running() as up:
 
@@ -385,9 +367,6 @@ class LocalRuns:
 
     async def fork(self, options: ForkOptions) -> Recording:
         """Fork a run, see the fork to its end, and return what it did."""
-        from ..runs.recording import Recording
-        from ..runs.run_request import ForkRequest
-
         async with self._running() as up:
             parent_id = await up.store.reader.find_run(options.run)
             parent = await Recording.load(parent_id, up.store.reader)
@@ -437,9 +416,6 @@ class LocalRuns:
 
     async def resolve(self, options: ResolveOptions, *, resumes: bool) -> Recording:
         """Resolve a call in doubt; if *resumes*, see its run to its end."""
-        from ..runs.cancellation import tell_hosts
-        from ..runs.recording import Recording
-
         async with self._running() as up:
             run_id = await up.store.reader.find_run(options.run)
             recording = await Recording.load(run_id, up.store.reader)
@@ -460,7 +436,7 @@ class LocalRuns:
         self, up: Running, recording: Recording, options: ResolveOptions
     ) -> Resolution:
         if options.file is None:
-            return _RESOLUTIONS[options.choice]()
+            return RESOLUTIONS[options.choice]()
         # As if the tool had given the answer in the file.
         answers = Answers(self.config, up.redact, recording.limits.result)
         events = (item.event for item in recording.own if item.seq == options.seq)
@@ -500,13 +476,6 @@ async def warn_of_tools(up: Running, options: RunOptions) -> None:
     if WEBHOOK in known:
         known[WEBHOOK] = dict.fromkeys(up.tools.config.webhooks)
     options.given.warn_of_tools(known)
-
-
-_RESOLUTIONS: Mapping[str, Callable[[], Resolution]] = {
-    "retry": Resend,
-    "fail": Fail,
-    "abort": Abort,
-}
 
 
 def start(host: HostApi, options: StartOptions) -> tuple[int, Recording]:
@@ -575,9 +544,6 @@ def resolve(host: HostApi, options: ResolveOptions) -> int:
 
 def decide(host: HostApi, options: DecideOptions) -> int:
     """Record a decision about a call, and see its run to its end."""
-    from ..lib.machine import SystemClock
-    from ..runs.approvals import open_questions
-
     runs = None if options.no_resume else _runs(host, options)
     config = runs.config if runs else host.look(guarded=True)
     recording = interrupt.run(_decided(host, config, options))
@@ -597,12 +563,6 @@ def decide(host: HostApi, options: DecideOptions) -> int:
 
 async def _decided(host: HostApi, config: Config, options: DecideOptions) -> Recording:
     """Record a decision about a call, and return what its run did by then."""
-    from ..app.bootstrap import open_store
-    from ..lib.machine import SystemClock
-    from ..runs.approvals import Word, say
-    from ..runs.cancellation import tell_hosts
-    from ..runs.recording import Recording
-
     redact = Redactor(config.secrets)
     word = Word(
         verdict=options.verdict,
@@ -621,14 +581,11 @@ async def _decided(host: HostApi, config: Config, options: DecideOptions) -> Rec
 
 async def find_run(config: Config, run: str) -> str:
     """Return the id of a run, without making a database that is not there."""
-    from ..app.bootstrap import open_store
-
     async with open_store(config, write=False) as store:
         return await store.reader.find_run(run)
 
 
 def _warn_of_output(module: bytes, recording: Recording) -> None:
-    from ..runs.modules import output_mismatch
 
     end = recording.own[-1].event
     if isinstance(end, RunCompleted) and (wrong := output_mismatch(module, end.output)):

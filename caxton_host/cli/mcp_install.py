@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.exceptions import Exit
 
 from ..config.clients import (
     CLIENTS,
@@ -24,7 +25,7 @@ from ..core.text.urls import in_the_clear
 from ..errors import ConfigError, NotFoundError, UsageError
 from . import completion
 from .approval_prompt import can_ask
-from .context import HostApi, as_json
+from .context import HostApi, on_host
 from .output import FAILED, USAGE, complain, note, say, show, to_json
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _file = click.option(
 _yes = click.option("-y", "--yes", is_flag=True, help="Write without asking.")
 
 
-@click.command("install")
+@on_host(click.command("install"))
 @_client
 @click.option(
     "--session",
@@ -71,11 +72,7 @@ _yes = click.option("-y", "--yes", is_flag=True, help="Write without asking.")
     "--print", "only_print", is_flag=True, help="Print the entry and change nothing."
 )
 @click.option("--force", is_flag=True, help="Replace another server with that name.")
-@as_json
-@click.pass_obj
-@click.pass_context
 def install(
-    ctx: click.Context,
     host: HostApi,
     client: str,
     session: str | None,
@@ -139,7 +136,7 @@ def install(
     if session and url is None and (servers := plan.moved or _configured(host)):
         tools = value_text([f"{one}/*" for one in servers])
         plan.allow = f"[[sessions.{key_text(session)}.allow]]\ntools = {tools}"
-    if not _carry_out(ctx, plan, "install", yes=yes, as_json=as_json):
+    if not _carry_out(plan, "install", yes=yes, as_json=as_json):
         return
     note(f"restart {chosen.title}")
     if url:
@@ -150,17 +147,13 @@ def install(
         note(plan.allow)
 
 
-@click.command("uninstall")
+@on_host(click.command("uninstall"))
 @_client
 @_scope
 @_file
 @click.option("--name", help="The name of the entry, if there are several.")
 @_yes
-@as_json
-@click.pass_obj
-@click.pass_context
 def uninstall(
-    ctx: click.Context,
     host: HostApi,
     client: str,
     scope: Scope | None,
@@ -189,7 +182,7 @@ def uninstall(
 
     chosen = CLIENTS[client]
     plan = plan_uninstall(host, client, name, places_of(chosen, scope, file))
-    if _carry_out(ctx, plan, "uninstall", yes=yes, as_json=as_json):
+    if _carry_out(plan, "uninstall", yes=yes, as_json=as_json):
         note(f"restart {chosen.title}")
         if plan.moved:
             note("caxton.toml keeps its servers; caxton server remove NAME removes one")
@@ -255,9 +248,7 @@ def _print(client: str, entry: Mapping[str, JSON], *, as_json: bool) -> None:
 # -- show, ask, write ----------------------------------------------------------
 
 
-def _carry_out(
-    ctx: click.Context, plan: Plan, action: str, *, yes: bool, as_json: bool
-) -> bool:
+def _carry_out(plan: Plan, action: str, *, yes: bool, as_json: bool) -> bool:
     """Show a plan, ask, and write it; return whether it was written."""
     changes, diff = plan.changes(), plan.diff()
     if not as_json and diff:
@@ -278,10 +269,10 @@ def _carry_out(
             "nothing was written: there is no terminal to ask at",
             "repeat the command with --yes",
         )
-        ctx.exit(USAGE)
+        raise Exit(USAGE)
     elif not agreed:
         note("nothing was written")
-        ctx.exit(FAILED)
+        raise Exit(FAILED)
     else:
         done = "has" if action == "install" else "no longer has"
         note(f"{plan.path} {done} {plan.name}")

@@ -20,6 +20,13 @@ variable_option = click.option(
     help="Set a variable of the run.",
 )
 
+only_option = click.option(
+    "--only",
+    "host",  # as --host of caxton, which is typed by mistake
+    metavar="HOST",
+    help="Only this host; default all that share the log.",
+)
+
 
 def overrides(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--server``, ``--allow``, ``--wire-log``, as one argument ``given``."""

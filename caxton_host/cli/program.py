@@ -10,13 +10,12 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..core.calls import JSON
-from .context import HostApi, as_json, wait
-from .output import counted, note, patience, say, show, table
+from .context import HostApi, on_host, wait
+from .output import Doing, counted, note, patience, say, show, table
 from .runtime import installed
 
 if TYPE_CHECKING:
     from ..building.locking import Locked
-    from .output import Doing
 
 
 @click.group("program")
@@ -40,15 +39,13 @@ def _programs(
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-@command.command("lock")
+@on_host(command.command("lock"))
 @click.argument(
     "program",
     metavar="FILE.py",
     type=click.Path(path_type=Path),
     shell_complete=_programs,
 )
-@as_json
-@click.pass_obj
 def lock(host: HostApi, program: Path, as_json: bool) -> None:
     """
     Resolve, compile and lock the dependencies of FILE.py.

@@ -36,10 +36,13 @@ from ..errors import (
     Suspend,
     UsageError,
 )
-from ..remote.address import Address, token_of
+from ..lib.machine import SystemClock
+from ..remote.address import Address, Token, token_of
 from ..remote.client import Away, Remote, path
 from ..remote.documents import mapping, mappings, stranger, text
 from ..remote.log import RemoteLog, summary
+from ..runs.approvals import Waiting, meant, open_questions
+from ..runs.recording import Recording
 from .answers import read_answer
 from .context import (
     DecideOptions,
@@ -61,10 +64,7 @@ from .run_report import RunReport, named
 if TYPE_CHECKING:
     from ..config import Config
     from ..core.grants.freezes import Kind
-    from ..remote.address import Token
-    from ..runs.approvals import Waiting
     from ..runs.cancellation import Answer
-    from ..runs.recording import Recording
     from ..store.sql import SqlStore
 
 
@@ -421,8 +421,6 @@ async def _see_out(
     report: RunReport, log: RemoteLog, run_id: str, what: str, after: int = 0
 ) -> Recording:
     """Print the progress of a run behind event *after*, until it ends or suspends."""
-    from ..runs.recording import Recording
-
     try:
         await _watch(report, log, run_id, what, after)
         return await Recording.load(run_id, log)
@@ -463,8 +461,6 @@ async def _resume(
     report: RunReport, log: RemoteLog, options: ResumeOptions
 ) -> Recording:
     """Let a run go on, and see it to its end."""
-    from ..runs.recording import Recording
-
     before = await Recording.load(await log.find_run(str(options.run)), log)
     run_id = before.run_id
     try:
@@ -496,10 +492,6 @@ async def _decide(
     report: RunReport, log: RemoteLog, options: DecideOptions
 ) -> Recording:
     """Record a decision about a call, and see its run to its end."""
-    from ..lib.machine import SystemClock
-    from ..runs.approvals import meant, open_questions
-    from ..runs.recording import Recording
-
     before = await Recording.load(await log.find_run(options.run), log)
     before.check_unended()
     run_id = before.run_id
@@ -517,8 +509,6 @@ async def _resolve(
     report: RunReport, log: RemoteLog, run: str, body: dict[str, JSON]
 ) -> Recording:
     """Record how a call in doubt ended, and see its run to its end."""
-    from ..runs.recording import Recording
-
     before = await Recording.load(await log.find_run(run), log)
     await log.remote.post(path("runs", before.run_id, "resolve"), body)
     now = await Recording.load(before.run_id, log)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.log.events import LogWritten, ToolInvoked, event_document
+from ..core.log.events import LogWritten, Recorded, ToolInvoked, event_document
 from ..core.log.runs import call_of
 from ..errors import UsageError
 from ..runs.modules import read_instead
 from . import interrupt
-from .context import HostApi, as_json, wait
+from .context import HostApi, on_host, wait
 from .output import (
     AUDIT,
     DIVERGED,
@@ -38,7 +38,6 @@ from .verdict import of_bundle, refuse, trusted
 if TYPE_CHECKING:
     from ..config import Config
     from ..core.log.bundle import Bundle
-    from ..core.log.events import Recorded
     from ..ports.history import Streams
     from ..runs.replay import Replayed
 
@@ -55,7 +54,7 @@ class _Wanted:
     against: Path | None
 
 
-@click.command("replay")
+@on_host(click.command("replay"))
 @click.argument("run", required=False)
 @click.option(
     "--until",
@@ -82,8 +81,6 @@ class _Wanted:
     metavar="PUBKEY",
     help="Trust only this public key of a bundle. Repeatable.",
 )
-@as_json
-@click.pass_obj
 @click.pass_context
 def command(
     ctx: click.Context,

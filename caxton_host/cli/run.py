@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import cast
+from typing import Any
 
 import click
+from click.exceptions import Exit
 
 from ..core.log.runs import summarise
-from ..core.programs import LANGUAGES, Language
+from ..core.programs import LANGUAGES
 from . import completion
-from .context import HostApi, StartOptions, as_json
+from .context import HostApi, StartOptions, on_host
 from .options import overrides, variable_option
 from .output import FAILED
-from .overrides import Overrides
 from .run_input import RunInput, run_input
 
 
-@click.command("run")
+@on_host(click.command("run"))
 @click.argument("target", metavar="AGENT|FILE|-")
 @run_input
 @variable_option
@@ -37,22 +37,12 @@ from .run_input import RunInput, run_input
 @click.option("--entry", help="The exported function to call; default run.")
 @click.option("--fail-on-denied", is_flag=True, help="Exit 1 if a call was denied.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the output.")
-@as_json
-@click.pass_obj
-@click.pass_context
 def command(
-    ctx: click.Context,
     host: HostApi,
     target: str,
     input_: RunInput,
-    variables: tuple[str, ...],
-    given: Overrides,
-    narrow: tuple[str, ...],
-    language: str | None,
-    entry: str | None,
     fail_on_denied: bool,
-    quiet: bool,
-    as_json: bool,
+    **more: Any,  # noqa: ANN401 -- the other fields of StartOptions
 ) -> None:
     """
     Run an agent, a program or a module to its end.
@@ -82,20 +72,9 @@ def command(
       caxton run payer --narrow '{tools=["bank/pay"], calls=2, params.sum={max=9}}'
       caxton run weather --wire-log=wire.log
     """
-    code, recording = host.start(
-        StartOptions(
-            given=given,
-            variables=variables,
-            quiet=quiet,
-            as_json=as_json,
-            target=target,
-            language=cast("Language | None", language),
-            input=partial(input_.read, taken=target == "-"),
-            entry=entry,
-            narrow=narrow,
-        )
-    )
+    read = partial(input_.read, taken=target == "-")
+    code, recording = host.start(StartOptions(target=target, input=read, **more))
     calls = summarise(recording.run_id, recording.own).calls
     if code == 0 and fail_on_denied and calls["denied"]:
         code = FAILED
-    ctx.exit(code)
+    raise Exit(code)

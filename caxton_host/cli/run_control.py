@@ -5,9 +5,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.exceptions import Exit
 
 from ..core.calls import JSON
 from ..core.grants.approvals import NOBODY
@@ -30,7 +31,7 @@ from .context import (
     HostApi,
     ResolveOptions,
     ResumeOptions,
-    as_json,
+    on_host,
     wait,
 )
 from .options import overrides, variable_option
@@ -42,7 +43,7 @@ from .output import (
     say,
     show,
 )
-from .overrides import Overrides, check_text
+from .overrides import check_text
 from .run_report import resolving
 from .run_text import remark
 
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from ..runs.recording import Recording
 
 
-@click.command("resume")
+@on_host(click.command("resume"))
 @click.argument("run", required=False)
 @click.option(
     "--all", "all_", is_flag=True, help="Resume every run that no host drives."
@@ -60,18 +61,11 @@ if TYPE_CHECKING:
 )
 @variable_option
 @overrides
-@as_json
-@click.pass_obj
-@click.pass_context
 def resume(
-    ctx: click.Context,
     host: HostApi,
     run: str | None,
     all_: bool,
-    restored: bool,
-    variables: tuple[str, ...],
-    given: Overrides,
-    as_json: bool,
+    **more: Any,  # noqa: ANN401 -- the other fields of ResumeOptions
 ) -> None:
     """
     Resume RUN after a crash or a decision.
@@ -98,13 +92,10 @@ def resume(
         raise UsageError(
             "name a run, or say --all", fix="caxton runs list shows the runs"
         )
-    options = ResumeOptions(
-        given=given, variables=variables, as_json=as_json, run=run, restored=restored
-    )
-    ctx.exit(host.resume(options))
+    raise Exit(host.resume(ResumeOptions(run=run, **more)))
 
 
-@click.command("resolve")
+@on_host(click.command("resolve"))
 @click.argument("run")
 @click.argument("seq", type=click.IntRange(min=1))
 @click.option("--retry", is_flag=True, help="Send the call again.")
@@ -122,23 +113,14 @@ def resume(
 )
 @variable_option
 @overrides
-@as_json
-@click.pass_obj
-@click.pass_context
 def resolve(
-    ctx: click.Context,
     host: HostApi,
-    run: str,
-    seq: int,
     retry: bool,
     file: Path | None,
     fail: bool,
     abort: bool,
     reason: str,
-    no_resume: bool,
-    variables: tuple[str, ...],
-    given: Overrides,
-    as_json: bool,
+    **more: Any,  # noqa: ANN401 -- the other fields of ResolveOptions
 ) -> None:
     """
     Resolve a call in doubt; SEQ is its ToolInvoked event.
@@ -171,21 +153,11 @@ def resolve(
             fix="caxton runs resolve --help",
         )
     check_text("--reason", [reason])
-    options = ResolveOptions(
-        given=given,
-        variables=variables,
-        as_json=as_json,
-        run=run,
-        seq=seq,
-        choice=chosen[0],
-        file=file,
-        reason=reason,
-        no_resume=no_resume,
-    )
-    ctx.exit(host.resolve(options))
+    options = ResolveOptions(choice=chosen[0], file=file, reason=reason, **more)
+    raise Exit(host.resolve(options))
 
 
-@click.command("fork")
+@on_host(click.command("fork"))
 @click.argument("run")
 @click.option(
     "--at",
@@ -211,19 +183,9 @@ def resolve(
 )
 @variable_option
 @overrides
-@as_json
-@click.pass_obj
-@click.pass_context
 def fork(
-    ctx: click.Context,
     host: HostApi,
-    run: str,
-    seq: int,
-    result: Path | None,
-    module: Path | None,
-    variables: tuple[str, ...],
-    given: Overrides,
-    as_json: bool,
+    **options: Any,  # noqa: ANN401 -- the fields of ForkOptions
 ) -> None:
     """
     Start a run that inherits RUN up to event SEQ.
@@ -243,27 +205,13 @@ def fork(
       caxton runs fork 0198 --at 6 --set-result storm.json
       caxton runs fork 0198 --at 7 --agent fixed.wasm --allow demo/echo
     """
-    options = ForkOptions(
-        given=given,
-        variables=variables,
-        as_json=as_json,
-        run=run,
-        seq=seq,
-        result=result,
-        module=module,
-    )
-    ctx.exit(host.fork(options))
+    raise Exit(host.fork(ForkOptions(**options)))
 
 
-@click.command("cancel")
+@on_host(click.command("cancel"))
 @click.argument("run")
 @click.option("--reason", default="", help="The reason; recorded.")
-@as_json
-@click.pass_obj
-@click.pass_context
-def cancel(
-    ctx: click.Context, host: HostApi, run: str, reason: str, as_json: bool
-) -> None:
+def cancel(host: HostApi, run: str, reason: str, as_json: bool) -> None:
     """
     Cancel RUN, and record who asked for it and why.
 
@@ -291,7 +239,7 @@ def cancel(
         f"run {run_id} has {ended.state} before it could be cancelled",
         f"{host.command()} runs show {run_id}",
     )
-    ctx.exit(FAILED)
+    raise Exit(FAILED)
 
 
 _NEXT = {
@@ -303,7 +251,7 @@ _NEXT = {
 }
 
 
-@click.command("simulate-crash")
+@on_host(click.command("simulate-crash"))
 @click.argument("run")
 @click.option(
     "--at",
@@ -318,8 +266,6 @@ _NEXT = {
     type=click.Path(dir_okay=False, path_type=Path),
     help="The new database; default a temporary file.",
 )
-@as_json
-@click.pass_obj
 def simulate_crash(
     host: HostApi, run: str, at: int, output: Path | None, as_json: bool
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,21 +63,12 @@ def request_of(
     else:
         what = library.code(agent, given)
     context, private = variables_of(config, options.variables)
-    return RunRequest(
-        agent=agent.name,
-        module=what.module,
-        program=what.program,
+    return replace(
+        RunRequest.of(agent, what, local_actor()),
         entry=options.entry or agent.entry,
-        input=what.input,
         context=context,
         private=private,
-        prompt=agent.prompt,
-        limits=agent.limits,
         grant=grant,
-        names=agent.names,
-        actor=local_actor(),
-        command=what.command,
-        files=what.files,
         bounds=narrowings(narrow, what.narrow, trusted=agent.trusted),
     )
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING
 
 from ..core.analysis.checking import Known, astray
 from ..core.analysis.grant_hints import grant_for, unoffered
@@ -38,10 +37,6 @@ from ..core.names import meant_tool
 from ..core.text.templates import unfilled
 from ..core.tools.contexts import BUILT_IN
 from .output import clipped, complain, counted, note, plain, to_json
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 _ROW_WIDTH = 100
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import click
+from click.exceptions import Exit
 
 from ..core.calls import JSON
-from ..core.log.diff import Difference, Place, diff
+from ..core.log.diff import CallDifference, Diff, Difference, Place, diff
 from ..core.log.events import RunErased
 from ..core.log.runs import RESTORED, RunSummary, call_list, summarise
 from ..core.names import run_of
 from ..errors import RestoredError
-from ..runs.recording import BROKEN
+from ..runs.recording import BROKEN, Recording
 from . import explain, run_control, trace
-from .context import HostApi, as_json, wait
+from .context import HostApi, on_host, wait
 from .events import history_of
 from .output import (
     AUDIT,
@@ -32,10 +32,6 @@ from .output import (
 )
 from .run_report import deciding, halted_in, resolving, stopped
 from .run_text import bound_lines, call_lines, error_lines, second
-
-if TYPE_CHECKING:
-    from ..core.log.diff import CallDifference, Diff
-
 
 _MOST = 10_000
 _TIME_LENGTH = len("018bcfe5-6800")
@@ -59,7 +55,7 @@ for one in (*run_control.COMMANDS, explain.of_run, trace.command):
     command.add_command(one)
 
 
-@command.command("list")
+@on_host(command.command("list"))
 @click.option("--agent", help="Only runs of this agent.")
 @click.option(
     "--state",
@@ -75,11 +71,7 @@ for one in (*run_control.COMMANDS, explain.of_run, trace.command):
     type=click.IntRange(1, _MOST),
     help="The number of runs to show.",
 )
-@as_json
-@click.pass_obj
-@click.pass_context
 def list_(
-    ctx: click.Context,
     host: HostApi,
     agent: str | None,
     state: str | None,
@@ -122,7 +114,7 @@ def list_(
             + (f", and {len(broken) - 1} more" if broken[1:] else ""),
             host.named("caxton audit verify; restore the database from a copy"),
         )
-        ctx.exit(AUDIT)
+        raise Exit(AUDIT)
 
 
 def _rows(found: Sequence[RunSummary]) -> None:
@@ -168,10 +160,8 @@ def shortened(names: Sequence[str]) -> list[str]:
     return [name[:length] for name in names]
 
 
-@command.command("show")
+@on_host(command.command("show"))
 @click.argument("run")
-@as_json
-@click.pass_obj
 def show_(host: HostApi, run: str, as_json: bool) -> None:
     """
     Show the calls, the end and the output of RUN.
@@ -221,7 +211,6 @@ async def _commands(host: HostApi, run_id: str) -> list[str]:
     """Return the commands that resume a suspended run."""
     from ..lib.machine import SystemClock
     from ..runs.approvals import open_questions
-    from ..runs.recording import Recording
 
     async with host.history() as store:
         recording = await Recording.load(run_id, store)
@@ -266,13 +255,10 @@ _DIFFERENT = 1
 _WIDTH = 200
 
 
-@command.command("diff")
+@on_host(command.command("diff"))
 @click.argument("a")
 @click.argument("b")
-@as_json
-@click.pass_obj
-@click.pass_context
-def diff_(ctx: click.Context, host: HostApi, a: str, b: str, as_json: bool) -> None:
+def diff_(host: HostApi, a: str, b: str, as_json: bool) -> None:
     """
     Show how run B differs from run A.
 
@@ -294,11 +280,10 @@ def diff_(ctx: click.Context, host: HostApi, a: str, b: str, as_json: bool) -> N
     else:
         _tell_diff(found)
     if not found.same:
-        ctx.exit(_DIFFERENT)
+        raise Exit(_DIFFERENT)
 
 
 async def _diff(host: HostApi, a: str, b: str) -> Diff:
-    from ..runs.recording import Recording
 
     async with host.history() as store:
         one, other = [

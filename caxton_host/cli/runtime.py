@@ -12,7 +12,7 @@ import click
 from ..core.calls import JSON
 from ..core.programs import RUNTIMES, Runtime
 from ..errors import UsageError
-from .context import HostApi, as_json
+from .context import HostApi, on_host
 from .output import note, patience, say, show, table, ticker
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ def _build(
         )
 
 
-@command.command("list")
-@as_json
-@click.pass_obj
+@on_host(command.command("list"))
 def list_(host: HostApi, as_json: bool) -> None:
     """
     List the runtimes on this machine.
@@ -113,11 +111,9 @@ def list_(host: HostApi, as_json: bool) -> None:
     )
 
 
-@command.command("install")
+@on_host(command.command("install"))
 @_runtime
 @click.option("--typescript", is_flag=True, help="Include what erases types, from npm.")
-@as_json
-@click.pass_obj
 def install(host: HostApi, runtime: str, typescript: bool, as_json: bool) -> None:
     """
     Build a runtime, unless it is installed.
@@ -144,11 +140,9 @@ def install(host: HostApi, runtime: str, typescript: bool, as_json: bool) -> Non
     _tell(host, path, as_json=as_json)
 
 
-@command.command("export")
+@on_host(command.command("export"))
 @_runtime
 @click.argument("file", metavar="FILE.wasm", type=click.Path(path_type=Path))
-@as_json
-@click.pass_obj
 def export(host: HostApi, runtime: str, file: Path, as_json: bool) -> None:
     """
     Write a runtime to a file, for machines without build tools.
@@ -159,8 +153,6 @@ def export(host: HostApi, runtime: str, file: Path, as_json: bool) -> None:
     Examples:
       caxton runtime export python python.wasm
     """
-    from ..errors import UsageError
-
     path = folder_of(host).installed(cast("Runtime", runtime))
     try:
         file.write_bytes(path.read_bytes())
@@ -172,11 +164,9 @@ def export(host: HostApi, runtime: str, file: Path, as_json: bool) -> None:
     _tell(host, path, as_json=as_json, to=file)
 
 
-@command.command("import")
+@on_host(command.command("import"))
 @_runtime
 @click.argument("file", metavar="FILE.wasm", type=click.Path(path_type=Path))
-@as_json
-@click.pass_obj
 def import_(host: HostApi, runtime: str, file: Path, as_json: bool) -> None:
     """
     Install a runtime from a file that was exported.

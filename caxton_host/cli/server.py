@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.exceptions import Exit
 
 from ..core.calls import JSON
+from ..core.text.redact import Redactor
 from ..core.tools.servers import SERVERS_OFF, server_test_document
 from ..errors import NotFoundError, ServerUnavailable, UsageError
 from ..lib.machine import SystemClock
 from ..runs.cancellation import restart_document
 from . import completion
-from .context import HostApi, as_json, wait
-from .options import Duration, variable_option, wire_log
+from .context import HostApi, on_host, wait
+from .options import Duration, only_option, variable_option, wire_log
 from .output import (
     FAILED,
     awaiting,
@@ -73,9 +75,7 @@ def command() -> None:
     """
 
 
-@command.command("list")
-@as_json
-@click.pass_obj
+@on_host(command.command("list"))
 def list_(host: HostApi, as_json: bool) -> None:
     """
     List the configured servers without starting any.
@@ -137,7 +137,7 @@ def _ago(seconds: float) -> str:
     return f"{max(int(seconds / length), 0)} {unit} ago"
 
 
-@command.command("add", context_settings={"ignore_unknown_options": True})
+@on_host(command.command("add", context_settings={"ignore_unknown_options": True}))
 @click.argument("name")
 @click.option(
     "--env",
@@ -151,8 +151,6 @@ def _ago(seconds: float) -> str:
     help="A remote server instead of a command; sse+URL for SSE.",
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] [COMMAND]...")
-@as_json
-@click.pass_obj
 def add(
     host: HostApi,
     name: str,
@@ -205,10 +203,8 @@ def add(
     note(host.named(hint))
 
 
-@command.command("remove")
+@on_host(command.command("remove"))
 @click.argument("name", shell_complete=completion.servers)
-@as_json
-@click.pass_obj
 def remove(host: HostApi, name: str, as_json: bool) -> None:
     """
     Remove the server NAME from caxton.toml.
@@ -238,12 +234,10 @@ def _change(change: str, name: str, path: Path) -> dict[str, JSON]:
     }
 
 
-@command.command("test")
+@on_host(command.command("test"))
 @click.argument("name", shell_complete=completion.servers)
 @variable_option
 @wire_log
-@as_json
-@click.pass_obj
 def test(
     host: HostApi,
     name: str,
@@ -295,11 +289,9 @@ def _tell_test(
             say(f"  {one['uri']}  {one['key']}, {counted(one['bytes'], 'byte')}")
 
 
-@command.command("tools")
+@on_host(command.command("tools"))
 @click.argument("name", shell_complete=completion.servers)
 @variable_option
-@as_json
-@click.pass_obj
 def tools(host: HostApi, name: str, variables: tuple[str, ...], as_json: bool) -> None:
     """
     Start the server NAME and list its tools.
@@ -315,20 +307,11 @@ def tools(host: HostApi, name: str, variables: tuple[str, ...], as_json: bool) -
     print_tools(host.server_tools(name, variables), as_json=as_json)
 
 
-@command.command("restart")
+@on_host(command.command("restart"))
 @click.argument("name", shell_complete=completion.servers)
-@click.option(
-    "--only",
-    "host",  # as --host of caxton, which is typed by mistake
-    metavar="HOST",
-    help="Only this host; default all that share the log.",
-)
+@only_option
 @click.option("--reason", default="", help="The reason; recorded.")
-@as_json
-@click.pass_obj
-@click.pass_context
 def restart(
-    ctx: click.Context,
     api: HostApi,
     name: str,
     host: str | None,
@@ -365,14 +348,14 @@ def restart(
             f"caxton server logs {name} shows what it said"
         )
         complain(f"{name} could not be started everywhere", see)
-        ctx.exit(FAILED)
+        raise Exit(FAILED)
 
 
 #: Seconds between two reads of a followed file.
 _PAUSE = 0.2
 
 
-@command.command("logs")
+@on_host(command.command("logs"))
 @click.argument("name", shell_complete=completion.servers)
 @click.option(
     "-n",
@@ -384,8 +367,6 @@ _PAUSE = 0.2
     help="The number of last lines to show.",
 )
 @click.option("-f", "--follow", is_flag=True, help="Wait for more until Ctrl-C.")
-@as_json
-@click.pass_obj
 def logs(host: HostApi, name: str, number: int, follow: bool, as_json: bool) -> None:
     """
     Show the redacted standard error of the server NAME.
@@ -398,7 +379,6 @@ def logs(host: HostApi, name: str, number: int, follow: bool, as_json: bool) -> 
       caxton server logs demo
       caxton server logs demo -n 20 --follow
     """
-    from ..core.text.redact import Redactor
     from ..mcp.transport.serverlog import LogFile, Tail
 
     config = host.load()
@@ -434,7 +414,7 @@ def logs(host: HostApi, name: str, number: int, follow: bool, as_json: bool) -> 
                     tell(lines)
 
 
-@command.command("login")
+@on_host(command.command("login"))
 @click.argument("name")
 @click.option(
     "--wait",
@@ -444,8 +424,6 @@ def logs(host: HostApi, name: str, number: int, follow: bool, as_json: bool) -> 
     show_default=True,
     help="How long to wait for the login.",
 )
-@as_json
-@click.pass_obj
 def login(host: HostApi, name: str, seconds: float, as_json: bool) -> None:
     """
     Log in at the server NAME with a browser.
@@ -483,7 +461,6 @@ def login(host: HostApi, name: str, seconds: float, as_json: bool) -> None:
 
 
 async def _log_in(config: Config, name: str, file: TokenFile, seconds: float) -> Login:
-    from ..core.text.redact import Redactor
     from ..mcp.auth.login import log_in
     from ..mcp.auth.redirect import browser
     from ..sandbox.confine import harden_host
@@ -504,10 +481,8 @@ async def _log_in(config: Config, name: str, file: TokenFile, seconds: float) ->
         )
 
 
-@command.command("logout")
+@on_host(command.command("logout"))
 @click.argument("name")
-@as_json
-@click.pass_obj
 def logout(host: HostApi, name: str, as_json: bool) -> None:
     """
     Revoke and delete the tokens of the server NAME.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..core.calls import JSON
-from ..core.grants.tool_catalog import tool_document
+from ..core.grants.tool_catalog import Offered, tool_document
 from ..core.log.events import Recorded
 from ..core.log.server_history import (
     HOST,
@@ -26,7 +26,7 @@ from ..core.text.templates import texts
 from ..core.tools.servers import SERVERS_OFF, SERVERS_ON
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import CaxtonError, NotFoundError, UsageError
-from ..ports.tools import RunScope
+from ..ports.tools import RunScope, ToolClient
 from .context import check_known, wait
 from .output import awaiting, note
 from .overrides import by_hand
@@ -34,10 +34,8 @@ from .overrides import by_hand
 if TYPE_CHECKING:
     from ..config import Config
     from ..core.analysis.checking import Known
-    from ..core.grants.tool_catalog import Offered
     from ..core.tools.contexts import ServerResource
     from ..ports.log import ServerProtocol
-    from ..ports.tools import ToolClient
     from ..store.sql import SqlStore
 
 

@@ -11,9 +11,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import click
+from click.exceptions import Exit
 
 from ..errors import UsageError
-from .context import HostApi, as_json
+from .context import HostApi, as_json, on_host
 from .output import FAILED, complain, note, say, show
 
 _MCP = ".mcp.json"
@@ -86,11 +87,8 @@ def _listed(folder: Path, imports: Sequence[str]) -> list[str]:
     return listed
 
 
-@click.command("doctor")
-@as_json
-@click.pass_obj
-@click.pass_context
-def doctor(ctx: click.Context, host: HostApi, as_json: bool) -> None:
+@on_host(click.command("doctor"))
+def doctor(host: HostApi, as_json: bool) -> None:
     """
     Check this machine's prerequisites.
 
@@ -138,4 +136,4 @@ def doctor(ctx: click.Context, host: HostApi, as_json: bool) -> None:
             f"this machine lacks {', '.join(missing)}: workers are confined less",
             "meet the requirement shown for each; trusted agents run as they are",
         )
-        ctx.exit(FAILED)
+        raise Exit(FAILED)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
+from click.exceptions import Exit
 
 from ..core.calls import JSON, Completed
 from ..core.names import AGENTS
@@ -14,7 +15,7 @@ from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import ToolError, UsageError
 from ..runs.tool_pinning import unaccepted
 from . import completion
-from .context import HostApi, as_json, check_known, wait
+from .context import HostApi, check_known, on_host, wait
 from .options import variable_option, wire_log
 from .output import (
     FAILED,
@@ -60,15 +61,13 @@ def command() -> None:
 command.add_command(stubs)
 
 
-@command.command("list")
+@on_host(command.command("list"))
 @click.option(
     "--server",
     shell_complete=completion.servers,
     help="Only the tools of this server.",
 )
 @variable_option
-@as_json
-@click.pass_obj
 def list_(
     host: HostApi, server: str | None, variables: tuple[str, ...], as_json: bool
 ) -> None:
@@ -83,16 +82,12 @@ def list_(
     print_tools(host.tools(server, variables), as_json=as_json)
 
 
-@command.command("call")
+@on_host(command.command("call"))
 @click.argument("tool", metavar="SERVER/TOOL", shell_complete=completion.tools)
 @click.argument("params", nargs=-1, metavar="[JSON | KEY=VALUE...]")
 @variable_option
 @wire_log
-@as_json
-@click.pass_obj
-@click.pass_context
 def call(
-    ctx: click.Context,
     host: HostApi,
     tool: str,
     params: tuple[str, ...],
@@ -135,7 +130,7 @@ def call(
         if as_json:
             show(_document(Completed(is_error=True, message=str(exc)), exc))
         complain(f"{exc.kind}, sent {exc.sent}: {exc}", _remedy(exc, server, name))
-        ctx.exit(FAILED)
+        raise Exit(FAILED) from None
     if as_json:
         show(_document(done))
     else:
@@ -146,7 +141,7 @@ def call(
     if done.is_error:
         see = f"caxton tool show {tool} shows what it takes"
         complain(f"{tool} answered with an error", see)
-        ctx.exit(FAILED)
+        raise Exit(FAILED)
 
 
 def _document(done: Completed, failed: ToolError | None = None) -> dict[str, JSON]:
@@ -270,11 +265,9 @@ def _parameters(schema: Mapping[str, JSON]) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-@command.command("show")
+@on_host(command.command("show"))
 @click.argument("tool", metavar="SERVER/TOOL", shell_complete=completion.tools)
 @variable_option
-@as_json
-@click.pass_obj
 def show_(host: HostApi, tool: str, variables: tuple[str, ...], as_json: bool) -> None:
     """
     Show the description, parameters and effect of a tool.
@@ -295,12 +288,10 @@ def show_(host: HostApi, tool: str, variables: tuple[str, ...], as_json: bool) -
     _page(known[name], as_json=as_json)
 
 
-@command.command("accept")
+@on_host(command.command("accept"))
 @click.argument("tool", metavar="SERVER/TOOL", shell_complete=completion.tools)
 @click.option("--dry-run", is_flag=True, help="Only show the changes.")
 @variable_option
-@as_json
-@click.pass_obj
 def accept(
     host: HostApi, tool: str, dry_run: bool, variables: tuple[str, ...], as_json: bool
 ) -> None:

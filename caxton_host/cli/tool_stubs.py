@@ -10,7 +10,7 @@ from ..core.grants.visible_tools import typed_tools
 from ..core.tools.stubs import python_stub, typescript_stub
 from ..errors import UsageError
 from . import completion
-from .context import HostApi, as_json, check_known
+from .context import HostApi, check_known, on_host
 from .options import variable_option
 from .output import counted, note, pour, show
 
@@ -18,7 +18,7 @@ _PRINTERS = {"python": python_stub, "typescript": typescript_stub}
 _SUFFIXES = {".pyi": "python", ".d.ts": "typescript"}
 
 
-@click.command("stubs")
+@on_host(click.command("stubs"))
 @click.argument("server", required=False, shell_complete=completion.servers)
 @click.option(
     "--agent",
@@ -37,8 +37,6 @@ _SUFFIXES = {".pyi": "python", ".d.ts": "typescript"}
     help="The language; default that of the file, or python.",
 )
 @variable_option
-@as_json
-@click.pass_obj
 def command(
     host: HostApi,
     server: str | None,

@@ -11,7 +11,7 @@ from ..core.calls import JSON
 from ..core.log.runs import call_of
 from ..errors import UsageError
 from ..runs.recording import Recording
-from .context import HostApi, as_json, wait
+from .context import HostApi, on_host, wait
 from .explain import kinds, place_of
 from .output import clipped, plain, say, show
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..core.analysis.tracing import Asked, Traced
 
 
-@click.command("trace")
+@on_host(click.command("trace"))
 @click.argument("run")
 @click.argument(
     "place",
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     required=True,
     shell_complete=kinds,
 )
-@as_json
-@click.pass_obj
 def command(host: HostApi, run: str, place: tuple[str, ...], as_json: bool) -> None:
     """
     Show where the values of a call of RUN came from.

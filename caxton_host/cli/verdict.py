@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.calls import JSON
-from ..core.log.checkpoint import fingerprint, parse_key
+from ..core.log.checkpoint import Note, fingerprint, parse_key
 from ..errors import BadBytes, UsageError
 from .context import HostApi
 from .output import complain, counted, note, patience, say
@@ -15,7 +15,6 @@ from .output import complain, counted, note, patience, say
 if TYPE_CHECKING:
     from ..core.log.bundle import Bundle
     from ..core.log.chain import Verdict
-    from ..core.log.checkpoint import Note
     from ..lib.signing import Keyring
 
 

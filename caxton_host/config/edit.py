@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from ..core.names import nearest
 from ..core.text.toml_text import key_text, quoted, value_text
@@ -29,25 +30,11 @@ _PLACE = frozenset({"command", "args", "url"}) | _SPOKEN
 _OF_COMMAND, _OF_URL = frozenset({"env", "cwd"}), frozenset({"headers", "oauth"})
 
 
-def add_server(  # noqa: PLR0913 -- each is a part of what is written
-    path: Path,
-    name: str,
-    *,
-    command: Sequence[str] = (),
-    url: str | None = None,
-    transport: str | None = None,
-    env: Mapping[str, str] | None = None,
-    headers: Mapping[str, str] | None = None,
-    environ: Mapping[str, str],
-) -> None:
+class Keys(TypedDict, total=False):
     """
-    Add a server to *path*, which is created if necessary.
+    The keys by which a server is reached.
 
-    Args:
-        path: The file.
-
-        name: The name of the server.
-
+    Attributes:
         command: Program and arguments; or else *url*.
 
         url: Its address.
@@ -57,27 +44,40 @@ def add_server(  # noqa: PLR0913 -- each is a part of what is written
         env: Variables of its process, as written into the file.
 
         headers: Headers of its requests, as written into the file.
+    """
+
+    command: Sequence[str]
+    url: str | None
+    transport: str | None
+    env: Mapping[str, str]
+    headers: Mapping[str, str]
+
+
+def add_server(
+    path: Path, name: str, *, environ: Mapping[str, str], **reached: Unpack[Keys]
+) -> None:
+    """
+    Add a server to *path*, which is created if necessary.
+
+    Args:
+        path: The file.
+
+        name: The name of the server.
 
         environ: The environment, for variables of the result.
+
+        reached: Its keys.
 
     Raises:
         ConfigError: The result would not load; the file is unchanged.
     """
-    keys = _keys(command, url, transport, env, headers)
+    keys = _keys(reached)
     text = f"\n[servers.{key_text(name)}]\n{_lines(keys)}"
     append_servers(path, [name], text, environ=environ)
 
 
-def change_server(  # noqa: PLR0913 -- as above
-    path: Path,
-    name: str,
-    *,
-    command: Sequence[str] = (),
-    url: str | None = None,
-    transport: str | None = None,
-    env: Mapping[str, str] | None = None,
-    headers: Mapping[str, str] | None = None,
-    environ: Mapping[str, str],
+def change_server(
+    path: Path, name: str, *, environ: Mapping[str, str], **reached: Unpack[Keys]
 ) -> None:
     """
     Change how a server in *path* is reached; keys not given are kept.
@@ -93,13 +93,11 @@ def change_server(  # noqa: PLR0913 -- as above
     text = _read(path, environ)
     described = _servers(text, path, environ)
     _check_there(path, name, described)
-    keys = _keys(command, url, transport, env, headers)
-    stale = {
-        key for key, given in (("env", env), ("headers", headers)) if given is not None
-    }
-    if command or url is not None:
+    keys, command = _keys(reached), reached.get("command")
+    stale = {key for key in ("env", "headers") if reached.get(key) is not None}
+    if command or reached.get("url") is not None:
         stale |= _PLACE | (_OF_URL if command else _OF_COMMAND)
-    elif transport is not None:
+    elif reached.get("transport") is not None:
         stale |= _SPOKEN
     before = table(described[name], _at(path, environ))
     expected = {k: v for k, v in before.items() if k not in stale} | keys
@@ -137,20 +135,16 @@ def check_references(
             )
 
 
-def _keys(
-    command: Sequence[str],
-    url: str | None,
-    transport: str | None,
-    env: Mapping[str, str] | None,
-    headers: Mapping[str, str] | None,
-) -> dict[str, object]:
+def _keys(reached: Keys) -> dict[str, object]:
     found: dict[str, object] = {}
+    command = reached.get("command", ())
     if command:
         found["command"] = command[0]
     if command[1:]:
         found["args"] = [*command[1:]]
-    found |= {"url": url, "transport": transport}
-    found |= {"env": {**(env or {})}, "headers": {**(headers or {})}}
+    found |= {"url": reached.get("url"), "transport": reached.get("transport")}
+    found["env"] = {**(reached.get("env") or {})}
+    found["headers"] = {**(reached.get("headers") or {})}
     return {key: value for key, value in found.items() if value not in (None, {})}
 
 

@@ -141,6 +141,16 @@ class Agent:
         """Its own names for tools, to ``SERVER/TOOL``."""
         return {name: f"{server}/{tool}" for name, (server, tool) in self.names.items()}
 
+    def to_document(self) -> dict[str, JSON]:
+        """Return its ``caxton.agent/v1`` document, with the path of its module."""
+        return {
+            "$type": "caxton.agent/v1",
+            "name": self.name,
+            "module": str(self.module) if self.module else None,
+            "grants": self.grant.to_payload(),
+            "names": self.own_names,
+        }
+
     @property
     def language(self) -> Language | None:
         """The language of its program; ``None`` if it has none."""

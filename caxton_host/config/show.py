@@ -167,7 +167,7 @@ def _agent(agent: Agent) -> dict[str, JSON]:
         "description": agent.description,
         "prompt": agent.prompt,
         "limits": agent.limits.to_payload(),
-        "names": {name: "/".join(target) for name, target in agent.names.items()},
+        "names": agent.own_names,
         "grant": agent.grant.to_payload(),
         "expose": _given(asdict(agent.expose)),
         "args": [*agent.args],

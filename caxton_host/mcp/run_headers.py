@@ -11,15 +11,14 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from ..core.calls import JSON, Completed
 from ..core.grants.tool_catalog import Offered
-from ..core.tools.contexts import ServerResource
 from ..core.tools.servers import ServerConfig
 from ..errors import ServerUnavailable, ToolError
-from ..ports.tools import RunScope, ToolRequest
+from ..ports.tools import ToolClient, ToolRequest
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +118,7 @@ def _at(path: str, context: Mapping[str, JSON]) -> JSON:
     return found
 
 
-class LeftOut:
+class LeftOut(ToolClient):
     """
     A `ToolClient` for a server whose headers cannot be filled in: it offers nothing.
 
@@ -149,13 +148,6 @@ class LeftOut:
         unknown = dict.fromkeys(("address", "name", "version", "protocol"))
         described = {"transport": self._config.transport, **unknown}
         return Offered(servers={name: described | {"problem": self._why}})
-
-    async def resources(
-        self, servers: Collection[str], scope: RunScope
-    ) -> Sequence[ServerResource]:
-        """Return nothing."""
-        del servers, scope
-        return ()
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """

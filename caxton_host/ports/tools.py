@@ -163,14 +163,15 @@ class ToolClient(Protocol):
         self, servers: Collection[str], scope: RunScope
     ) -> Sequence[ServerResource]:
         """
-        Read the selected resources of *servers*.
+        Read the selected resources of *servers*; by default, there are none.
 
         One that cannot be read has its error instead of a value.
 
         Raises:
             ServerUnavailable: One that is ``required`` cannot be read.
         """
-        ...
+        del servers, scope
+        return ()
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """

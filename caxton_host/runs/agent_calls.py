@@ -210,26 +210,16 @@ class _AgentTools(ToolLayer):
         context, private = run_variables(
             config, {key: scope.context[key] for key in known}
         )
-        return RunRequest(
-            agent=name,
-            module=code.module,
-            program=code.program,
-            entry=agent.entry,
-            input=code.input,
+        return replace(
+            RunRequest.of(agent, code, {**scope.actor}),
             context=context,
             private=private,
-            prompt=agent.prompt,
             limits=replace(
                 agent.limits,
                 depth=min(agent.limits.depth, scope.limits.depth - 1),
                 descendants=scope.limits.descendants,
             ),
-            grant=agent.grant,
-            names=agent.names,
-            actor={**scope.actor},
             trigger="agent",
-            command=code.command,
-            files=code.files,
             bounds=self._handed(request),
             called_by=request.call,
             callers=(*scope.callers, request.run_id),

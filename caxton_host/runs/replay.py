@@ -28,7 +28,6 @@ from ..core.log.events import (
 )
 from ..core.programs import Program
 from ..core.text.redact import Redactor
-from ..core.tools.contexts import ServerResource
 from ..errors import (
     Divergence,
     NondeterminismError,
@@ -44,7 +43,7 @@ from ..gateway.recorder import Recorder
 from ..ports.history import Streams
 from ..ports.log import Refused, Reservation
 from ..ports.sandbox import Answer, Guest, Prepared, Sandbox
-from ..ports.tools import RunScope, ToolRequest
+from ..ports.tools import ToolClient, ToolRequest
 from ..ports.watch import Telemetry
 from .executor import end_of, recorded_calls, replay_of
 from .judged_again import judged_again
@@ -204,20 +203,13 @@ class _FullLog:
         raise NondeterminismError(Divergence(None, "$.type", None, name))
 
 
-class _NoTools:
+class _NoTools(ToolClient):
     """A tool client that reaches nothing."""
 
     async def offered(self, servers: Collection[str]) -> Offered:
         """Offer nothing."""
         del servers
         return Offered()
-
-    async def resources(
-        self, servers: Collection[str], scope: RunScope
-    ) -> Sequence[ServerResource]:
-        """Read nothing: the log holds what was read."""
-        del servers, scope
-        return ()
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """Refuse."""

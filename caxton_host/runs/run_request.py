@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from ..config import Agent
 from ..core import clients
 from ..core.calls import JSON, Completed
 from ..core.commands import ABI, Command
@@ -27,7 +28,7 @@ from ..errors import BadBytes, UsageError
 from ..lib import codec
 from ..ports.sandbox import Prepared
 from .command_files import check_command
-from .modules import check_input
+from .modules import Code, check_input
 
 _log = logging.getLogger("caxton_host")
 
@@ -92,6 +93,24 @@ class RunRequest:
     called_by: int | None = None
     callers: tuple[str, ...] = ()
     carried: dict[str, JSON] | None = None
+
+    @classmethod
+    def of(cls, agent: Agent, code: Code, actor: dict[str, JSON]) -> RunRequest:
+        """Return the request of an actor for a run of an agent that executes *code*."""
+        return cls(
+            agent=agent.name,
+            module=code.module,
+            program=code.program,
+            entry=agent.entry,
+            input=code.input,
+            prompt=agent.prompt,
+            limits=agent.limits,
+            grant=agent.grant,
+            names=agent.names,
+            actor=actor,
+            command=code.command,
+            files=code.files,
+        )
 
     def servers(self, known: Collection[str]) -> list[str]:
         """Return those of the *known* servers whose tools it may call, or names."""

@@ -78,22 +78,12 @@ def prctl(option: int, *args: int) -> bool:
 # for every right it knows, and no exception is granted. What is open already stays
 # open. See https://docs.kernel.org/userspace-api/landlock.html.
 
-_QUERY_VERSION = 1
-
 
 class _Rights(ctypes.Structure):
     _fields_ = (
         ("files", ctypes.c_uint64),
         ("network", ctypes.c_uint64),
         ("scopes", ctypes.c_uint64),
-    )
-
-
-def landlock_version() -> int:
-    """Return the version of Landlock in this kernel, or 0."""
-    return max(
-        0,
-        syscall("landlock_create_ruleset", None, 0, _QUERY_VERSION),
     )
 
 

@@ -10,7 +10,7 @@ breaks a rule is a `WireError`, for which the worker is killed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from struct import Struct
 from typing import Any
 
@@ -109,16 +109,8 @@ class End:
 
     def ending(self) -> Ending:
         """Return the end as a `ports.Ending`."""
-        kind: Any = self.kind
-        assert kind in {"returned", "trap", "limit"}  # noqa: S101 -- no other is one
-        return Ending(
-            kind=kind,
-            code=self.code,
-            limit=self.limit,
-            message=self.message,
-            output=self.output,
-            fuel=self.fuel,
-        )
+        assert self.kind in {"returned", "trap", "limit"}  # noqa: S101 -- no other is one
+        return Ending(**asdict(self))
 
 
 class Inbox:

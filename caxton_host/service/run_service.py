@@ -15,7 +15,7 @@ import hmac
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..config import Agent, Config
 from ..config.model import private_variables, run_variables
@@ -275,23 +275,12 @@ class Service:
                 fix="pass what its input_schema asks for",
             )
         code = self.library.code(agent, wanted.input)
-        return RunRequest(
-            agent=agent.name,
-            module=code.module,
-            program=code.program,
-            entry=agent.entry,
-            input=code.input,
+        return replace(
+            RunRequest.of(agent, code, who.actor),
             context=context,
             private=private,
-            prompt=agent.prompt,
-            limits=agent.limits,
-            grant=agent.grant,
-            names=agent.names,
-            actor=who.actor,
             trigger=wanted.trigger,
             trace=wanted.trace,
-            command=code.command,
-            files=code.files,
             bounds=narrowings(wanted.narrow, code.narrow, trusted=agent.trusted),
         )
 

@@ -23,7 +23,6 @@ from ..core.log.events import Event, ToolDenied, ToolInvoked
 from ..core.names import exposed_name, is_server_name, is_tool_name
 from ..core.text.globs import Pattern
 from ..core.text.redact import Redactor
-from ..core.tools.contexts import ServerResource
 from ..core.tools.servers import ToolOptions
 from ..errors import (
     BadBytes,
@@ -36,7 +35,7 @@ from ..errors import (
 )
 from ..gateway import results
 from ..lib import codec
-from ..ports.tools import RunScope, ToolRequest
+from ..ports.tools import RunScope, ToolClient, ToolRequest
 from .fakes import offer
 from .runs import AgentRun, plain, shown
 
@@ -223,7 +222,7 @@ class _Scripted:
         return f"{self.name}, {left} of {len(self.answers)} answers" if left else ""
 
 
-class ScriptedTools:
+class ScriptedTools(ToolClient):
     """
     Tools with the answers of a test; see `caxton_host.ports.tools.ToolClient`.
 
@@ -277,13 +276,6 @@ class ScriptedTools:
             offers=tuple(offer for offer in tools if offer.server in servers),
             servers={name: {"transport": "script"} for name in servers},
         )
-
-    async def resources(
-        self, servers: Collection[str], scope: RunScope
-    ) -> Sequence[ServerResource]:
-        """Return nothing: the context is that of the task."""
-        del servers, scope
-        return ()
 
     async def call_tool(self, request: ToolRequest) -> Completed:
         """Return the scripted answer."""

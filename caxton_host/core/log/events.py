@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar, TypeAlias, assert_never, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
-from ...errors import FailureKind, LogBrokenError, Sent
+from ...errors import LogBrokenError
 from ..calls import JSON, Completed, Denied, Failed, Outcome
 from ..commands import Command
 from ..programs import digests_of
@@ -783,75 +783,37 @@ def from_payload(type_: str, version: int, payload: Payload) -> Event:
         raise LogBrokenError(f"{type_} does not fit version {version}: {exc}") from exc
 
 
+#: The event that records each outcome: the call, and fields of the outcome.
+_RECORDS: Mapping[type[Outcome], type[ToolCompleted | ToolFailed | ToolDenied]] = {
+    Completed: ToolCompleted,
+    Failed: ToolFailed,
+    Denied: ToolDenied,
+}
+_OUTCOMES = {record: outcome for outcome, record in _RECORDS.items()}
+_SHARED = {
+    record: [key for key in _KEYS[record.__name__] if key != "call"]
+    for record in _OUTCOMES
+}
+
+
 def settled(call: int, outcome: Outcome) -> ToolCompleted | ToolFailed | ToolDenied:
     """Return the event that records *outcome* as the end of *call*."""
-    match outcome:
-        case Completed():
-            return ToolCompleted(
-                call=call,
-                is_error=outcome.is_error,
-                message=outcome.message,
-                data=outcome.data,
-                blobs=outcome.blobs,
-                duration_us=outcome.duration_us,
-                attempts=outcome.attempts,
-                bytes=outcome.bytes,
-                cut=outcome.cut,
-                cached=outcome.cached,
-                withheld=outcome.withheld,
-                settles={**outcome.settles} if outcome.settles else None,
-                reached=outcome.reached,
-            )
-        case Failed():
-            return ToolFailed(
-                call=call,
-                kind=outcome.kind,
-                sent=outcome.sent,
-                message=outcome.message,
-                code=outcome.code,
-            )
-        case Denied():
-            return ToolDenied(
-                call=call,
-                code=outcome.code,
-                rule=outcome.rule,
-                message=outcome.message,
-            )
-        case _:
-            assert_never(outcome)
+    record = _RECORDS[type(outcome)]
+    told: dict[str, Any] = {key: getattr(outcome, key) for key in _SHARED[record]}
+    if record is ToolCompleted:
+        told["settles"] = told["settles"] or None
+    return record(call=call, **told)
 
 
 def outcome_of(event: Event) -> tuple[int, Outcome] | None:
     """Return the call that *event* closes, and its outcome; ``None``: no call."""
-    match event:
-        case ToolCompleted():
-            return event.call, Completed(
-                is_error=event.is_error,
-                message=event.message,
-                data=event.data,
-                blobs=tuple(b for b in event.blobs if isinstance(b, dict)),
-                duration_us=event.duration_us,
-                attempts=event.attempts,
-                bytes=event.bytes,
-                cut=event.cut,
-                cached=event.cached,
-                withheld=event.withheld,
-                settles=cast("dict[str, int] | None", event.settles),
-                reached=event.reached,
-            )
-        case ToolFailed():
-            return event.call, Failed(
-                kind=cast("FailureKind", event.kind),
-                sent=cast("Sent", event.sent),
-                message=event.message,
-                code=event.code,
-            )
-        case ToolDenied():
-            return event.call, Denied(
-                code=event.code, rule=event.rule, message=event.message
-            )
-        case _:
-            return None
+    record = type(event)
+    if record not in _OUTCOMES:
+        return None
+    told: dict[str, Any] = {key: getattr(event, key) for key in _KEYS[record.__name__]}
+    if isinstance(event, ToolCompleted):
+        told["blobs"] = tuple(b for b in event.blobs if isinstance(b, dict))
+    return told.pop("call"), _OUTCOMES[record](**told)
 
 
 def event_document(recorded: Recorded) -> dict[str, JSON]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
@@ -76,6 +76,12 @@ class Abort:
 
 
 Resolution: TypeAlias = Resend | GiveResult | Fail | Abort
+#: Resolutions without a result, by the words of people.
+RESOLUTIONS: Mapping[str, type[Resend | Fail | Abort]] = {
+    "retry": Resend,
+    "fail": Fail,
+    "abort": Abort,
+}
 
 
 def recorded_as(

@@ -15,6 +15,7 @@ from typing import TypeVar, cast
 from urllib.parse import quote, quote_plus, unquote
 
 from ..calls import JSON
+from .globs import fits
 
 MASK = "[redacted]"
 MIN_LENGTH = 8
@@ -109,21 +110,10 @@ def same_but_masked(redacted: str, plain: str, *, cut: bool = False) -> bool:
     >>> same_but_masked("key [redacted], sent", "key hunter2hunter2, kept")
     False
     """
-    first, *others = redacted.split(MASK)
+    first, *others = parts = tuple(redacted.split(MASK))
     if cut:
         return plain.startswith(first if others else _without_half_a_mask(first))
-    if not others:
-        return plain == redacted
-    *middle, last = others
-    at, end = len(first), len(plain) - len(last)
-    if at > end or not (plain.startswith(first) and plain.endswith(last)):
-        return False
-    for part in middle:
-        found = plain.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True
+    return fits(parts, plain)
 
 
 def _all_forms(secrets: Iterable[str]) -> frozenset[str]:

@@ -168,11 +168,11 @@ def pick_message(value: JSON, field: str | None, template: str | None) -> str | 
         ``None`` if neither is given, or there is no value at *field*.
     """
     if template is not None:
-        text = _PATH.sub(lambda found: _shown(_at(value, found[1])), template)
+        text = _PATH.sub(lambda found: _text(_at(value, found[1])), template)
         return text[:MAX_MESSAGE]
     if field is None or (picked := _at(value, field)) is None:
         return None
-    return _shown(picked)[:MAX_MESSAGE]
+    return _text(picked)[:MAX_MESSAGE]
 
 
 def summary(tool: str, data: Mapping[str, JSON]) -> str:
@@ -203,14 +203,6 @@ def _at(value: JSON, path: str) -> JSON:
         else:
             return None
     return value
-
-
-def _shown(value: JSON) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 _RESERVED = ":/?#[]@!$&'()*+,;="

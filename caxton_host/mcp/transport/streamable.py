@@ -16,8 +16,9 @@ from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mcp.shared.dispatcher import CallOptions
 from mcp.shared.inbound import encode_header_value
 from mcp_types.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION
 
@@ -43,10 +44,6 @@ from .messages import (
 )
 from .timing import Throttle
 from .wire import Link, Wire, longest
-
-if TYPE_CHECKING:
-    from mcp.shared.dispatcher import CallOptions
-
 
 _JSON, _EVENTS = "application/json", "text/event-stream"
 

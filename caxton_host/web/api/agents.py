@@ -15,7 +15,7 @@ from ...runs.explain import as_sent, told_astray
 from ...runs.explain import judgement as judgement_document
 from ...runs.modules import AgentDescription
 from ..edge.messages import Refusal
-from .operations import Answer, Asked, Operation, answer
+from .operations import Answer, Asked, Operation, answer, takes
 from .servers import may_edit
 
 
@@ -56,14 +56,8 @@ def _agent(asked: Asked, name: str) -> Agent:
 
 def _document(asked: Asked, agent: Agent) -> dict[str, JSON]:
     """Return its ``caxton.agent/v1`` document; its file for admin only."""
-    module = str(agent.module) if agent.module and asked.who.may("admin") else None
-    return {
-        "$type": "caxton.agent/v1",
-        "name": agent.name,
-        "module": module,
-        "grants": agent.grant.to_payload(),
-        "names": agent.own_names,
-    }
+    document = agent.to_document()
+    return document if asked.who.may("admin") else {**document, "module": None}
 
 
 def _card(card: AgentDescription) -> dict[str, JSON]:
@@ -181,17 +175,13 @@ OPERATIONS: tuple[Operation, ...] = (
         about="Explain whether an agent may call a tool. Nothing is called.",
         scopes=("run", "read", "decide"),
         handler=judgement,
-        body={
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["agent", "tool"],
-            "properties": {
-                "agent": {"type": "string", "minLength": 1, "maxLength": 200},
-                "tool": _TOOL,
-                "params": {"type": "object"},
-                "after": {"type": "array", "items": _TOOL, "maxItems": 100},
-            },
-        },
+        body=takes(
+            ("agent", "tool"),
+            agent={"type": "string", "minLength": 1, "maxLength": 200},
+            tool=_TOOL,
+            params={"type": "object"},
+            after={"type": "array", "items": _TOOL, "maxItems": 100},
+        ),
         answers={200: Answer(about="The judgement.", schema="Judgement")},
         problems=("not-found",),
     ),

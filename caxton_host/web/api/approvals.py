@@ -13,7 +13,7 @@ from ...errors import CaxtonError
 from ...runs.approvals import Waiting, waiting_in
 from ...runs.recording import Recording
 from ..edge.messages import Refusal
-from .operations import Answer, Asked, Operation, Parameter, answer
+from .operations import Answer, Asked, Operation, Parameter, answer, takes
 from .runs import REASON, STARTED, WAIT, going_on
 
 logger = logging.getLogger("caxton_host")
@@ -78,11 +78,7 @@ def _deciding(verdict: Verdict, about: str) -> Operation:
         scopes=("decide",),
         handler=partial(decide, verdict),
         parameters=(WAIT,),
-        body={
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {"reason": REASON},
-        },
+        body=takes(reason=REASON),
         answers=STARTED,
         problems=("not-found", "conflict", "refused"),
     )

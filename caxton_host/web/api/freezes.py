@@ -8,19 +8,15 @@ from ...core.grants.freezes import KINDS
 from ...core.log.events import Frozen, Thawed
 from ...errors import ForbiddenError
 from ...runs import freezing
-from .operations import Answer, Asked, Operation, Schema, answer
+from .operations import Answer, Asked, Operation, answer, takes
 from .runs import REASON
 
-_BODY: Schema = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["kind", "name", "reason"],
-    "properties": {
-        "kind": {"enum": [*KINDS]},
-        "name": {"type": "string", "minLength": 1, "maxLength": 300},
-        "reason": REASON,
-    },
-}
+_BODY = takes(
+    ("kind", "name", "reason"),
+    kind={"enum": [*KINDS]},
+    name={"type": "string", "minLength": 1, "maxLength": 300},
+    reason=REASON,
+)
 
 
 async def list_(asked: Asked) -> Response:

@@ -94,6 +94,13 @@ IN_PATH: Mapping[str, tuple[Schema, str]] = {
 }
 
 
+def takes(required: Collection[str] = (), **properties: Schema) -> dict[str, JSON]:
+    """Return the schema of a body with these keys and no others."""
+    needed: dict[str, JSON] = {"required": [*required]} if required else {}
+    keys: dict[str, JSON] = {name: {**schema} for name, schema in properties.items()}
+    return {**_EMPTY, **needed, "properties": keys}
+
+
 def _readers() -> RunQueue:
     # How many wait is bounded where requests are counted.
     return RunQueue(places=_READERS, queue=0, each=0, rate=0, now=time.monotonic)

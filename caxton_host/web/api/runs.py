@@ -7,14 +7,13 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
 
 from starlette.responses import Response
 
 from ...core.calls import JSON, Completed
 from ...core.grants.forks import forking_point
 from ...core.log.events import ToolInvoked, to_payload
-from ...core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
+from ...core.log.requests import RESOLUTIONS, GiveResult, Resolution
 from ...core.log.runs import GOING_ON, RunRow, RunSummary
 from ...core.names import stream_of
 from ...errors import ToolError, UsageError
@@ -33,6 +32,7 @@ from .operations import (
     Page,
     Parameter,
     answer,
+    takes,
 )
 
 logger = logging.getLogger("caxton_host")
@@ -269,12 +269,6 @@ _RESULT: dict[str, JSON] = {
 }
 _SEQ: dict[str, JSON] = {**IN_PATH["seq"][0]}
 
-_CHOICES: Mapping[str, Callable[[], Resolution]] = {
-    "retry": Resend,
-    "fail": Fail,
-    "abort": Abort,
-}
-
 
 async def cancel(asked: Asked) -> Response:
     """Cancel a run."""
@@ -315,7 +309,7 @@ async def resolve(asked: Asked) -> Response:
         invoked = called if isinstance(called, ToolInvoked) else None
         resolution = GiveResult(_given(asked, recording, invoked))
     else:
-        resolution = _CHOICES[choice]()
+        resolution = RESOLUTIONS[choice]()
     reason = str(asked.body.get("reason", ""))
     row = await asked.service.row(asked.who, run_id)
     await asked.service.resolve(asked.who, run_id, seq, resolution, reason)
@@ -434,11 +428,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "asked to end it.",
         scopes=("run",),
         handler=cancel,
-        body={
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {"reason": REASON},
-        },
+        body=takes(reason=REASON),
         answers={200: Answer(about="The run as it is now.", schema="Run")},
         problems=("not-found", "conflict", "refused"),
     ),
@@ -453,11 +443,7 @@ OPERATIONS: tuple[Operation, ...] = (
         scopes=("run",),
         handler=resume,
         parameters=(WAIT,),
-        body={
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {"restored": {"type": "boolean"}},
-        },
+        body=takes(restored={"type": "boolean"}),
         answers=STARTED,
         problems=_PROBLEMS,
     ),
@@ -470,20 +456,13 @@ OPERATIONS: tuple[Operation, ...] = (
         scopes=("decide",),
         handler=resolve,
         parameters=(WAIT,),
-        body={
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["seq", "choice", "reason"],
-            "properties": {
-                "seq": _SEQ,
-                "choice": {
-                    "type": "string",
-                    "enum": ["retry", "result", "fail", "abort"],
-                },
-                "result": _RESULT,
-                "reason": REASON,
-            },
-        },
+        body=takes(
+            ("seq", "choice", "reason"),
+            seq=_SEQ,
+            choice={"type": "string", "enum": ["retry", "result", "fail", "abort"]},
+            result=_RESULT,
+            reason=REASON,
+        ),
         answers=STARTED,
         problems=_PROBLEMS,
     ),
@@ -497,12 +476,7 @@ OPERATIONS: tuple[Operation, ...] = (
         scopes=("run",),
         handler=fork,
         parameters=(WAIT,),
-        body={
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["seq"],
-            "properties": {"seq": _SEQ, "result": _RESULT},
-        },
+        body=takes(["seq"], seq=_SEQ, result=_RESULT),
         answers=STARTED,
         problems=_PROBLEMS,
     ),

@@ -35,14 +35,10 @@ from ...errors import ForbiddenError, NotFoundError, ServerUnavailable, UsageErr
 from ...ports.tools import RunScope
 from ...runs.cancellation import Answer as Outcome
 from ...runs.cancellation import ask_hosts, reload_document, restart_document
-from .operations import Answer, Asked, Operation, Parameter, answer
+from .operations import Answer, Asked, Operation, Parameter, answer, takes
 from .runs import REASON
 
-_ACTION: Mapping[str, JSON] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {"reason": REASON},
-}
+_ACTION = takes(reason=REASON)
 
 
 async def list_(asked: Asked) -> Response:

@@ -31,11 +31,18 @@ class ContextVar:
         required: A run must be given one.
 
         private: Hidden from the agent, its prompt and the log.
+
+        caller: A caller over the network may give it, as it may one that is required.
+
+        claim: The claim of the caller's token that it comes from; callers cannot give
+            it then.
     """
 
     default: JSON = field(default=None, repr=False)
     required: bool = False
     private: bool = False
+    caller: bool = False
+    claim: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,14 +375,53 @@ def run_variables(
         if key in whole:
             continue
         if variable.required:
+            claim = f", as the claim {variable.claim!r}" if variable.claim else ""
             raise UsageError(
-                f"the run variable {key!r} is required", fix=f"add --var {key}=VALUE"
+                f"the run variable {key!r} is required{claim}",
+                fix=f"add --var {key}=VALUE",
             )
         if variable.default is not None:
             whole[key] = variable.default
     hidden = {key for key, variable in config.context.items() if variable.private}
     private = {key: whole.pop(key) for key in hidden & whole.keys()}
     return whole, private
+
+
+def check_given(config: Config, given: Mapping[str, JSON], *, operator: bool) -> None:
+    """
+    Check that a caller over the network may give variables.
+
+    Args:
+        config: What is configured.
+
+        given: The variables.
+
+        operator: The caller may give every variable but those of its claims.
+
+    Raises:
+        UsageError: It may not give one of them.
+    """
+    for key in given:
+        variable = config.context.get(key, ContextVar())
+        if variable.claim is not None:
+            raise UsageError(
+                f"the run variable {key!r} comes from the token of the caller",
+                fix="leave it out",
+            )
+        if not (operator or variable.caller or variable.required):
+            raise UsageError(
+                f"a caller cannot give the run variable {key!r}",
+                fix=f"add {key} = {{ caller = true }} to [context]",
+            )
+
+
+def claimed_variables(config: Config, claims: Mapping[str, JSON]) -> dict[str, JSON]:
+    """Return the variables that come from the claims of a caller's token."""
+    return {
+        key: claims[variable.claim]
+        for key, variable in config.context.items()
+        if variable.claim is not None and variable.claim in claims
+    }
 
 
 def private_variables(

@@ -233,6 +233,7 @@ class _AgentTools(ToolLayer):
             bounds=self._handed(request),
             called_by=request.call,
             callers=(*scope.callers, request.run_id),
+            unvouched=scope.unvouched,
         )
 
     def _handed(self, request: ToolRequest) -> tuple[Bound, ...]:

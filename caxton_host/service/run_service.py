@@ -18,7 +18,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..config import Agent, Config
-from ..config.model import private_variables, run_variables
+from ..config.model import (
+    check_given,
+    claimed_variables,
+    private_variables,
+    run_variables,
+)
 from ..config.narrowing import narrowings
 from ..core.calls import JSON, Completed
 from ..core.grants.approvals import Verdict
@@ -27,7 +32,14 @@ from ..core.log.events import RunCancelled
 from ..core.log.requests import Resolution
 from ..core.log.runs import RunRow
 from ..core.names import nearest
-from ..errors import BusyError, ForbiddenError, NotFoundError, Suspend, UsageError
+from ..errors import (
+    BadBytes,
+    BusyError,
+    ForbiddenError,
+    NotFoundError,
+    Suspend,
+    UsageError,
+)
 from ..lib import codec
 from ..lib.json_schema import input_check
 from ..ports.serving import ServingStore
@@ -105,6 +117,11 @@ logger = logging.getLogger("caxton_host")
 
 #: Who acts when a host goes on by itself.
 HOST: Mapping[str, JSON] = {"kind": "service", "id": "host", "authenticated": False}
+
+
+#: Bytes of the variables of one run.
+_VARIABLES = 256 * 1024
+_NONE: Mapping[str, JSON] = {}
 
 
 def _ignore(_run: str) -> None:
@@ -256,7 +273,13 @@ class Service:
                 return False
 
     def _request(self, who: Principal, agent: Agent, wanted: Submission) -> RunRequest:
-        context, private = run_variables(self.config(), wanted.variables)
+        config = self.config()
+        operator = wanted.trigger == "api" and who.may("admin")
+        check_given(config, wanted.variables, operator=operator)
+        context, private = run_variables(
+            config,
+            _bounded({**wanted.variables, **claimed_variables(config, who.claims)}),
+        )
         schema = agent.expose.input_schema
         # What the module itself wants is compared when the run begins.
         if schema and (wrong := input_check(schema)(wanted.input)):
@@ -283,6 +306,7 @@ class Service:
             command=code.command,
             files=code.files,
             bounds=narrowings(wanted.narrow, code.narrow, trusted=agent.trusted),
+            unvouched=() if operator else frozenset(wanted.variables),
         )
 
     async def row(self, who: Principal, run_id: str) -> RunRow:
@@ -346,6 +370,7 @@ class Service:
         ticket: Ticket | None = None,
         *,
         restored: bool = False,
+        variables: Mapping[str, JSON] = _NONE,
     ) -> None:
         """
         Let a run go on in the background; return once it does.
@@ -360,10 +385,13 @@ class Service:
             restored: Resume it although its log is a restored copy; *who* needs the
                 scope to decide.
 
+            variables: Its private variables, which are not in its log.
+
         Raises:
             NotFoundError, ForbiddenError: *who* may not resume it.
 
-            UsageError: It has ended, or its agent is not configured any more.
+            UsageError: It has ended, its agent is not configured any more, or a
+                variable is refused.
 
             RestoredError: Its log is a restored copy, and *restored* is false.
 
@@ -377,7 +405,12 @@ class Service:
         if restored:
             await self._allowed(who, "decide", run_id)
         driving = self._resuming(
-            row.run_id, row.agent, who.actor, "requested", restored=restored
+            row.run_id,
+            row.agent,
+            who.actor,
+            "requested",
+            restored=restored,
+            private=self._private(who, row, variables),
         )
         ticket = ticket or self.line.take(who.key)
         await self.background.begin(run_id, ticket, driving)
@@ -412,7 +445,7 @@ class Service:
             actor=who.actor,
             grant=agent.grant,
             edited=edited,
-            private=private_variables(self.config()),
+            private=self._private(who, row),
         )
 
         async def driving(begun: Callable[[str], None]) -> None:
@@ -505,6 +538,18 @@ class Service:
             return row
         raise _forbidden(f"this needs the scope {scope}")
 
+    def _private(
+        self, who: Principal, row: RunRow, given: Mapping[str, JSON] = _NONE
+    ) -> dict[str, JSON]:
+        """Return the private variables of a run that has begun."""
+        config = self.config()
+        check_given(config, given, operator=False)
+        # The claims of another are not those that the run was started with.
+        claims = who.claims if who.is_actor(json.loads(row.actor)) else _NONE
+        claimed = claimed_variables(config, claims)
+        hidden = {k: v for k, v in claimed.items() if config.context[k].private}
+        return private_variables(config, _bounded({**given, **hidden}))
+
     # -- the life of the service -----------------------------------------------
 
     async def go_on(self, run_id: str, agent: str, reason: str) -> None:
@@ -527,7 +572,7 @@ class Service:
                 run_id, self.line.admit(f"host/{agent}"), driving
             )
 
-    def _resuming(
+    def _resuming(  # noqa: PLR0913 -- by name
         self,
         run_id: str,
         name: str,
@@ -535,6 +580,7 @@ class Service:
         reason: str,
         *,
         restored: bool = False,
+        private: Mapping[str, JSON] | None = None,
     ) -> Driving:
         agent = self.config().agents.get(name)
         if agent is None:
@@ -542,7 +588,8 @@ class Service:
                 f"no agent {name!r} in the configuration: nothing is granted to it now",
                 fix="configure it again, or resume the run where it was started",
             )
-        private = private_variables(self.config())
+        if private is None:
+            private = private_variables(self.config())
 
         async def driving(begun: Callable[[str], None]) -> None:
             await self.host.resume(
@@ -556,6 +603,18 @@ class Service:
             )
 
         return driving
+
+
+def _bounded(variables: dict[str, JSON]) -> dict[str, JSON]:
+    try:
+        codec.decode(codec.encode(variables), limit=_VARIABLES)
+    except BadBytes:
+        # What is wrong may be private.
+        raise UsageError(
+            f"the run variables are no JSON, too deep, or over {_VARIABLES} bytes",
+            fix="give fewer or smaller ones",
+        ) from None
+    return variables
 
 
 def _forbidden(message: str) -> ForbiddenError:

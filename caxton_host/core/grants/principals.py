@@ -55,6 +55,8 @@ class Principal:
 
         sessions: The sessions whose client it may be. No scope includes that.
 
+        claims: What its token says of it, if an authorization server issued it.
+
     >>> ann = Principal(kind="token", id="t1", scopes=frozenset({"run"}))
     >>> ann.may("run", "weather"), ann.may("read", "weather")
     (True, False)
@@ -69,6 +71,9 @@ class Principal:
     agents: tuple[str, ...] = ("*",)
     roles: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
+    claims: Mapping[str, JSON] = field(
+        default_factory=dict[str, JSON], repr=False, compare=False
+    )
 
     @property
     def key(self) -> str:

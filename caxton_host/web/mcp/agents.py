@@ -63,12 +63,13 @@ def _cursor(name: str) -> str:
 
 
 #: In ``_meta`` of a result: the run, and its state. In ``_meta`` of a call:
-#: the run to continue; a key by which a second call is the same run; and rules that
-#: the run is given beside those of its agent.
+#: the run to continue; a key by which a second call is the same run; rules that the run
+#: is given beside those of its agent; and variables of the run.
 RUN_ID = "io.caxton/run-id"
 STATE = "io.caxton/state"
 IDEMPOTENCY_KEY = "io.caxton/idempotency-key"
 NARROW = "io.caxton/narrow"
+CONTEXT = "io.caxton/context"
 
 
 def listed(tool: AgentTool) -> types.Tool:

@@ -42,7 +42,7 @@ from ...runs.agent_tools import AgentTool
 from ...runs.executor import trace_of
 from ...runs.recording import Recording
 from ...service.run_service import Service, Submission
-from .agents import IDEMPOTENCY_KEY, NARROW, RUN_ID, ended, refused, told
+from .agents import CONTEXT, IDEMPOTENCY_KEY, NARROW, RUN_ID, ended, refused, told
 
 logger = logging.getLogger("caxton_host")
 
@@ -54,6 +54,8 @@ _EVERY = 0.5
 #: Reports that wait for a slow client; what comes on top is dropped.
 _REPORTS = 100
 _LONGEST_KEY = 256
+#: Variables that one call may give.
+_VARIABLES = 64
 OVERLOADED = -32000
 _HUNG_UP = "the client hung up"
 
@@ -149,6 +151,7 @@ class Calls:
         wanted = Submission(
             agent=call.tool.card.name,
             input=call.tool.input(call.arguments),
+            variables=_variables(call.meta),
             key=key,
             trigger="mcp",
             trace=trace_of(call.meta),
@@ -164,7 +167,12 @@ class Calls:
             raise NotFoundError(f"no run {run_id} of this agent")
         if row.state == "suspended":
             try:
-                await self.service.resume(call.who, run_id, call.ticket)
+                await self.service.resume(
+                    call.who,
+                    run_id,
+                    call.ticket,
+                    variables=_variables(call.meta),
+                )
             except OverloadedError:
                 raise
             except (Suspend, BusyError):
@@ -329,6 +337,18 @@ def _rules(meta: Mapping[str, object]) -> JSON:
     if value is not None and not isinstance(value, dict):
         raise UsageError(f"{NARROW} is an object with the list allow")
     return cast("JSON", value)
+
+
+def _variables(meta: Mapping[str, object]) -> dict[str, JSON]:
+    value = meta.get(CONTEXT)
+    if value is None:
+        return {}
+    found = cast("dict[str, JSON]", value)
+    if not isinstance(value, dict) or len(found) > _VARIABLES:
+        raise UsageError(f"{CONTEXT} is an object of at most {_VARIABLES} variables")
+    if any(len(key) > _LONGEST_KEY for key in found):
+        raise UsageError(f"a name in {CONTEXT} has over {_LONGEST_KEY} characters")
+    return found
 
 
 def _text(meta: Mapping[str, object], key: str) -> str | None:

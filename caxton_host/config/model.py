@@ -17,7 +17,8 @@ from ..core.programs import Language, language_of
 from ..core.tools.contexts import RESERVED
 from ..core.tools.servers import ServerConfig, ToolOptions
 from ..core.tools.webhooks import SERVER, Webhook
-from ..errors import UsageError
+from ..errors import BadBytes, UsageError
+from ..lib.codec import decode, encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +59,16 @@ class Expose:
         input_schema: JSON Schema of its input, instead of its manifest's.
 
         output_schema: JSON Schema of its result, instead of its manifest's.
+
+        chat: Its name for the model that it chats with; its completed runs can be
+            continued then.
     """
 
     mcp: bool = False
     name: str | None = None
     input_schema: Mapping[str, JSON] | None = None
     output_schema: Mapping[str, JSON] | None = None
+    chat: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,6 +362,8 @@ class Config:
 
 
 _NONE: Mapping[str, JSON] = {}
+#: Bytes of the variables that a caller gives.
+_VARIABLES = 256 * 1024
 
 
 def run_variables(
@@ -387,41 +394,40 @@ def run_variables(
     return whole, private
 
 
-def check_given(config: Config, given: Mapping[str, JSON], *, operator: bool) -> None:
+def called_variables(
+    config: Config, given: Mapping[str, JSON], claims: Mapping[str, JSON]
+) -> dict[str, JSON]:
     """
-    Check that a caller over the network may give variables.
+    Return the variables that a caller over the network gives, and those of its claims.
 
     Args:
         config: What is configured.
 
-        given: The variables.
+        given: What it gives.
 
-        operator: The caller may give every variable but those of its claims.
+        claims: Of its token.
 
     Raises:
-        UsageError: It may not give one of them.
+        UsageError: It may not give one of them, or they are too large.
     """
     for key in given:
         variable = config.context.get(key, ContextVar())
-        if variable.claim is not None:
+        if variable.claim or not (variable.caller or variable.required):
             raise UsageError(
-                f"the run variable {key!r} comes from the token of the caller",
-                fix="leave it out",
+                f"a caller cannot give the run variable {key[:64]!r}",
+                fix="leave it out, or add caller = true to it in [context]",
             )
-        if not (operator or variable.caller or variable.required):
-            raise UsageError(
-                f"a caller cannot give the run variable {key!r}",
-                fix=f"add {key} = {{ caller = true }} to [context]",
-            )
-
-
-def claimed_variables(config: Config, claims: Mapping[str, JSON]) -> dict[str, JSON]:
-    """Return the variables that come from the claims of a caller's token."""
-    return {
-        key: claims[variable.claim]
-        for key, variable in config.context.items()
-        if variable.claim is not None and variable.claim in claims
-    }
+    known = ((key, one.claim) for key, one in config.context.items() if one.claim)
+    whole = {**given, **{key: claims[claim] for key, claim in known if claim in claims}}
+    try:
+        decode(encode(whole), limit=_VARIABLES)
+    except BadBytes:
+        # What is wrong may be private.
+        raise UsageError(
+            f"the run variables are no JSON, too deep, or over {_VARIABLES} bytes",
+            fix="give fewer or smaller ones",
+        ) from None
+    return whole
 
 
 def private_variables(

@@ -202,10 +202,6 @@ _CONTEXT: f.Fields = {
 @shaped(object_(_CONTEXT))
 def _variable(value: object, at: At) -> ContextVar:
     found: ContextVar = f.tables(_CONTEXT, ContextVar)(value, at)
-    if found.claim and found.caller:
-        raise at.key("caller").error(
-            "contradicts from: a claim cannot be given", fix="leave one of them out"
-        )
     if found.private:
         for text in texts(found.default):
             at.source.secrets.note(text, at.name, at)

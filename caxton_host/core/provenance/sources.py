@@ -138,7 +138,7 @@ class Sources:
             self._note_end(event)
 
     def _note_start(self, started: RunStarted) -> None:
-        read = {*_beside_variables(started), *unvouched(started)}
+        read = {*map(str, _beside_variables(started)), *unvouched(started)}
         for origin, given in self._given.items():
             if origin.kind == "input":
                 self._give(origin, given, started.input, started.vouched)

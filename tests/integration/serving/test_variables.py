@@ -61,9 +61,9 @@ async def call(
     mode: Mode,
     given: object = None,
     by: Principal = ANN,
-    **more: object,
+    run_id: str | None = None,
 ) -> CallToolResult:
-    said = meta(**{CONTEXT: given}, **more)
+    said = meta(**{CONTEXT: given, RUN_ID: run_id})
     async with (
         serving(office.service, by) as url,
         Client(url, mode=mode) as served,
@@ -125,10 +125,10 @@ def deep() -> JSON:
 
 #: What a client may not give, and what it is told.
 HOSTILE: list[tuple[JSON, str]] = [
-    ([], "is an object of at most 64 variables"),
-    ("city", "is an object of at most 64 variables"),
-    ({f"v{n}": n for n in range(65)}, "is an object of at most 64 variables"),
-    ({"x" * 257: 1}, "has over 256 characters"),
+    ([], "io.caxton/context is an object"),
+    ("city", "io.caxton/context is an object"),
+    ({f"v{n}": n for n in range(65)}, "cannot give the run variable 'v0'"),
+    ({"x" * 257: 1}, f"cannot give the run variable {'x' * 64!r}"),
     ({"city": "x" * 300_000}, "over 262144 bytes"),
     ({"city": [0] * 20_000}, "over 262144 bytes"),
     ({"city": deep()}, "too deep"),
@@ -136,7 +136,7 @@ HOSTILE: list[tuple[JSON, str]] = [
     ({"city": 1, "unit": PIN}, "cannot give the run variable 'unit'"),
     ({"city": 1, "town": PIN}, "cannot give the run variable 'town'"),
     ({"city": 1, "prompt": PIN}, "cannot give the run variable 'prompt'"),
-    ({"city": 1, "who": PIN}, "'who' comes from the token of the caller"),
+    ({"city": 1, "who": PIN}, "cannot give the run variable 'who'"),
 ]
 
 
@@ -236,8 +236,8 @@ async def test_a_private_variable_is_given_again_to_continue(
     run_id = str(result.meta[RUN_ID])
     await office.service.decide(BOSS, run_id, None, "approve", "")
 
-    refused = await call(office, mode, **{RUN_ID: run_id})
-    resumed = await call(office, mode, {"pin": PIN}, **{RUN_ID: run_id})
+    refused = await call(office, mode, run_id=run_id)
+    resumed = await call(office, mode, {"pin": PIN}, run_id=run_id)
 
     assert "'pin' is required" in text(refused)
     assert not resumed.is_error

@@ -122,9 +122,6 @@ MISTAKES = [
     Mistake("[context.x]\nrequired = 'no'  #!", "context.x.required", "true"),
     deeper("[context.x]\nfrom = 'sub'  #!", "context.x.from", '"claim:sub"'),
     deeper("[context.x]\nfrom = 'claim:'  #!", "context.x.from", '"claim:sub"'),
-    deeper(
-        "[context.x]\nfrom = 'claim:a'\ncaller = true  #!", "context.x.caller", "leave"
-    ),
     deeper("[context]\n'a b' = {}  #!", 'context."a b"', "customer_id"),
     # Agents and what they may do.
     Mistake("[agents.a]\nmodul = 'x'  #!", "agents.a.modul", "write module"),

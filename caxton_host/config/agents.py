@@ -195,6 +195,7 @@ _EXPOSE: f.Fields = {
     "mcp": ("mcp", f.flag),
     "name": ("name", exposed),
     "mcp_name": ("name", exposed),
+    "chat": ("chat", f.text),
     "input_schema": ("input_schema", _object_schema),
     "output_schema": ("output_schema", _object_schema),
 }

@@ -17,7 +17,8 @@ from ..core.programs import Language, language_of
 from ..core.tools.contexts import RESERVED
 from ..core.tools.servers import ServerConfig, ToolOptions
 from ..core.tools.webhooks import SERVER, Webhook
-from ..errors import UsageError
+from ..errors import BadBytes, UsageError
+from ..lib.codec import decode, encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +32,18 @@ class ContextVar:
         required: A run must be given one.
 
         private: Hidden from the agent, its prompt and the log.
+
+        caller: A caller over the network may give it, as it may one that is required.
+
+        claim: The claim of the caller's token that it comes from; callers cannot give
+            it then.
     """
 
     default: JSON = field(default=None, repr=False)
     required: bool = False
     private: bool = False
+    caller: bool = False
+    claim: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +59,16 @@ class Expose:
         input_schema: JSON Schema of its input, instead of its manifest's.
 
         output_schema: JSON Schema of its result, instead of its manifest's.
+
+        chat: Its name for the model that it chats with; its completed runs can be
+            continued then.
     """
 
     mcp: bool = False
     name: str | None = None
     input_schema: Mapping[str, JSON] | None = None
     output_schema: Mapping[str, JSON] | None = None
+    chat: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,6 +372,8 @@ class Config:
 
 
 _NONE: Mapping[str, JSON] = {}
+#: Bytes of the variables that a caller gives.
+_VARIABLES = 256 * 1024
 
 
 def run_variables(
@@ -378,14 +392,52 @@ def run_variables(
         if key in whole:
             continue
         if variable.required:
+            claim = f", as the claim {variable.claim!r}" if variable.claim else ""
             raise UsageError(
-                f"the run variable {key!r} is required", fix=f"add --var {key}=VALUE"
+                f"the run variable {key!r} is required{claim}",
+                fix=f"add --var {key}=VALUE",
             )
         if variable.default is not None:
             whole[key] = variable.default
     hidden = {key for key, variable in config.context.items() if variable.private}
     private = {key: whole.pop(key) for key in hidden & whole.keys()}
     return whole, private
+
+
+def called_variables(
+    config: Config, given: Mapping[str, JSON], claims: Mapping[str, JSON]
+) -> dict[str, JSON]:
+    """
+    Return the variables that a caller over the network gives, and those of its claims.
+
+    Args:
+        config: What is configured.
+
+        given: What it gives.
+
+        claims: Of its token.
+
+    Raises:
+        UsageError: It may not give one of them, or they are too large.
+    """
+    for key in given:
+        variable = config.context.get(key, ContextVar())
+        if variable.claim or not (variable.caller or variable.required):
+            raise UsageError(
+                f"a caller cannot give the run variable {key[:64]!r}",
+                fix="leave it out, or add caller = true to it in [context]",
+            )
+    known = ((key, one.claim) for key, one in config.context.items() if one.claim)
+    whole = {**given, **{key: claims[claim] for key, claim in known if claim in claims}}
+    try:
+        decode(encode(whole), limit=_VARIABLES)
+    except BadBytes:
+        # What is wrong may be private.
+        raise UsageError(
+            f"the run variables are no JSON, too deep, or over {_VARIABLES} bytes",
+            fix="give fewer or smaller ones",
+        ) from None
+    return whole
 
 
 def private_variables(

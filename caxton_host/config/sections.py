@@ -182,10 +182,20 @@ def _variable_name(name: str, at: At) -> None:
         raise at.error("is a variable that the host sets", fix="give it another name")
 
 
+@shaped(STRING)
+def _claim(value: object, at: At) -> str:
+    kind, _, claim = f.text(value, at).partition(":")
+    if kind != "claim" or not claim:
+        raise at.error("names no claim of a token", fix='write it like: "claim:sub"')
+    return claim
+
+
 _CONTEXT: f.Fields = {
     "default": ("default", f.json_value),
     "required": ("required", f.flag),
     "private": ("private", f.flag),
+    "caller": ("caller", f.flag),
+    "from": ("claim", _claim),
 }
 
 

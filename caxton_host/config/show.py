@@ -60,6 +60,8 @@ def describe(config: Config) -> dict[str, JSON]:
                 else variable.default,
                 "required": variable.required,
                 "private": variable.private,
+                "caller": variable.caller,
+                "from": f"claim:{variable.claim}" if variable.claim else None,
             }
             for name, variable in config.context.items()
         },

@@ -56,6 +56,8 @@ class RunScope:
         callers: The runs that wait for it, the top one first.
 
         limits: Its bounds.
+
+        unvouched: The names of variables that no operator gave.
     """
 
     run_id: str
@@ -66,6 +68,7 @@ class RunScope:
     actor: Mapping[str, JSON] = field(default_factory=dict[str, JSON])
     callers: tuple[str, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    unvouched: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

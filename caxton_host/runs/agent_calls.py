@@ -162,7 +162,7 @@ class _AgentTools(ToolLayer):
         """Return what the caller is told of a run that has ended."""
         said = (self.callees.tool(name) or _unknown(name)).ended(run_id, end)
         result: dict[str, JSON] = {
-            "content": [{"type": "text", "text": said.text}],
+            "content": said.content or [{"type": "text", "text": said.text}],
             "isError": said.is_error,
         }
         if said.structured is not None:
@@ -223,6 +223,7 @@ class _AgentTools(ToolLayer):
             bounds=self._handed(request),
             called_by=request.call,
             callers=(*scope.callers, request.run_id),
+            unvouched=scope.unvouched,
         )
 
     def _handed(self, request: ToolRequest) -> tuple[Bound, ...]:

@@ -2,14 +2,16 @@
 Agents as tools: what they take, and what their runs give.
 
 The parameters of a tool are an object, and so is its structured result. An agent that
-takes or gives something else has it as ``input`` or ``result``.
+takes or gives something else has it as ``input`` or ``result``. An output with
+``$content`` is content blocks of MCP, and ``structured`` its structured result.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 from ..core.calls import JSON
 from ..core.log.events import Event, RunCancelled, RunCompleted, RunFailed
@@ -17,6 +19,8 @@ from ..lib.json_schema import input_check
 from .modules import AgentDescription
 
 _INPUT, _RESULT = "input", "result"
+#: The key of an output whose value is a list of content blocks.
+CONTENT = "$content"
 _ANYTHING: Mapping[str, JSON] = {"type": "object"}
 
 #: How runs fail whose message is for who asked; those of others are the operator's.
@@ -36,12 +40,15 @@ class Said:
         structured: Its output, if that is structured.
 
         is_error: It gave no result.
+
+        content: Its content blocks, as the agent gave them; ``None``: the text.
     """
 
     state: str
     text: str
     structured: dict[str, JSON] | None = None
     is_error: bool = True
+    content: JSON = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,8 @@ class AgentTool:
     def structured(self, output: JSON) -> dict[str, JSON] | None:
         """Return the structured result of an output, if it has one."""
         schema = self.card.output_schema
+        if _content(output) is not None:
+            output = cast("dict[str, JSON]", output).get("structured")
         if schema is not None and not _takes_object(schema):
             return {_RESULT: output}
         return output if isinstance(output, dict) else None
@@ -94,7 +103,8 @@ class AgentTool:
         """Return what a caller is told of the end of a run; ``None``: it was erased."""
         match end:
             case RunCompleted(output=output):
-                text = _text(output)
+                content = _content(output)
+                text = _text(output if content is None else self.structured(output))
                 if wrong := self.broken(output):
                     text += (
                         "\n\nThis does not match the output schema of the tool: "
@@ -102,9 +112,8 @@ class AgentTool:
                     )
                     return Said(state="completed", text=text)
                 structured = self.structured(output)
-                return Said(
-                    state="completed", text=text, structured=structured, is_error=False
-                )
+                said = Said(state="completed", text=text, structured=structured)
+                return replace(said, is_error=False, content=content)
             case RunFailed(kind=kind, message=message):
                 why = f"{kind}: {message}" if kind in _TOLD else kind
                 text = f"The run failed ({why}). Its id is {run_id}."
@@ -117,6 +126,10 @@ class AgentTool:
             case _:
                 text = f"The result of run {run_id} is no longer kept."
                 return Said(state="erased", text=text)
+
+
+def _content(output: JSON) -> JSON:
+    return output.get(CONTENT) if isinstance(output, dict) else None
 
 
 def _text(output: JSON) -> str:

@@ -50,6 +50,7 @@ from ..core.log.events import (
 )
 from ..core.log.requests import GiveResult, Resolution, closing, recorded_as
 from ..core.names import stream_of, uuid7
+from ..core.provenance import unvouched
 from ..core.text.redact import Redactor
 from ..core.text.templates import texts
 from ..core.tools.contexts import merged
@@ -212,6 +213,7 @@ class Host:
             actor=request.actor,
             callers=request.callers,
             limits=request.limits,
+            unvouched=request.unvouched,
         )
         with self.admission, self._keeping(run_id):
             scope = self._scope(asked, request.private)
@@ -623,6 +625,7 @@ def _scope(run_id: str, started: RunStarted) -> RunScope:
         actor=started.actor,
         callers=tuple(map(str, started.callers)),
         limits=Limits.from_payload(started.limits),
+        unvouched=tuple(unvouched(started)),
     )
 
 

@@ -69,6 +69,8 @@ class RunRequest:
         callers: The runs that wait for it, the top one first.
 
         carried: Of a session, what the one before it counted.
+
+        unvouched: The names of variables that no operator gave: no source of values.
     """
 
     agent: str
@@ -93,6 +95,7 @@ class RunRequest:
     called_by: int | None = None
     callers: tuple[str, ...] = ()
     carried: dict[str, JSON] | None = None
+    unvouched: Collection[str] = ()
 
     @classmethod
     def of(cls, agent: Agent, code: Code, actor: dict[str, JSON]) -> RunRequest:
@@ -256,7 +259,6 @@ def started_as(
 
         redact: Removes secrets from input and context.
     """
-    unvouched = request.callers or setting.prepared.abi == clients.ABI
     command = None
     if setting.prepared.abi == ABI:
         args = (request.agent, *request.command.args)
@@ -283,11 +285,22 @@ def started_as(
         command=redact.value(command),
         bounds=tuple(bound.to_payload() for bound in request.bounds),
         parent=request.callers[-1] if request.callers else None,
-        vouched={"input": []} if unvouched else None,
+        vouched=_vouched(request, setting.prepared.abi),
         called_by=request.called_by,
         callers=request.callers,
         carried=request.carried,
     )
+
+
+def _vouched(request: RunRequest, abi: str) -> dict[str, JSON] | None:
+    """Return what of a request is a source of values; ``None``: all of it."""
+    found: dict[str, JSON] = {}
+    if request.callers or abi == clients.ABI:
+        found["input"] = []
+    if others := request.context.keys() & {*request.unvouched}:
+        found.setdefault("input", ["$"])
+        found["context"] = [*sorted(request.context.keys() - others)]
+    return found or None
 
 
 def forked_as(

@@ -17,8 +17,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from ..config import Agent, Config
-from ..config.model import private_variables, run_variables
+from ..config import Agent, Config, model
 from ..config.narrowing import narrowings
 from ..core.calls import JSON, Completed
 from ..core.grants.approvals import Verdict
@@ -27,6 +26,7 @@ from ..core.log.events import RunCancelled
 from ..core.log.requests import Resolution
 from ..core.log.runs import RunRow
 from ..core.names import nearest
+from ..core.tools.contexts import CONVERSATION
 from ..errors import BusyError, ForbiddenError, NotFoundError, Suspend, UsageError
 from ..lib import codec
 from ..lib.json_schema import input_check
@@ -34,6 +34,7 @@ from ..ports.serving import ServingStore
 from ..runs.admission import RunQueue, Ticket
 from ..runs.approvals import Word, say
 from ..runs.cancellation import cancel_idle
+from ..runs.chats import conversation
 from ..runs.host import Host
 from ..runs.modules import AgentDescription, Library
 from ..runs.recording import Recording
@@ -64,6 +65,8 @@ class Submission:
             durable.
 
         narrow: Rules that it is given beside those of its agent; see `narrowings`.
+
+        conversation: What it continues; see `conversation`.
     """
 
     agent: str
@@ -74,6 +77,7 @@ class Submission:
     trace: Mapping[str, str] = field(default_factory=dict[str, str])
     ahead: bool = False
     narrow: JSON = None
+    conversation: Mapping[str, JSON] | None = field(default=None, repr=False)
 
     @property
     def slot(self) -> str:
@@ -94,6 +98,8 @@ class Submission:
         }
         if self.narrow is not None:
             asked["narrow"] = self.narrow
+        if self.conversation is not None:
+            asked["continues"] = self.conversation["run"]
         return hmac.digest(self._key, codec.canonical(asked), "sha256").hex()
 
     @property
@@ -105,6 +111,9 @@ logger = logging.getLogger("caxton_host")
 
 #: Who acts when a host goes on by itself.
 HOST: Mapping[str, JSON] = {"kind": "service", "id": "host", "authenticated": False}
+
+
+_NONE: Mapping[str, JSON] = {}
 
 
 def _ignore(_run: str) -> None:
@@ -266,7 +275,13 @@ class Service:
                 return False
 
     def _request(self, who: Principal, agent: Agent, wanted: Submission) -> RunRequest:
-        context, private = run_variables(self.config(), wanted.variables)
+        config = self.config()
+        operator = wanted.trigger == "api" and who.may("admin")
+        given = _NONE if operator else wanted.variables
+        found = model.called_variables(config, given, who.claims)
+        context, private = model.run_variables(config, {**wanted.variables, **found})
+        if wanted.conversation is not None:
+            context[CONVERSATION] = {**wanted.conversation}
         schema = agent.expose.input_schema
         # What the module itself wants is compared when the run begins.
         if schema and (wrong := input_check(schema)(wanted.input)):
@@ -282,7 +297,57 @@ class Service:
             trigger=wanted.trigger,
             trace=wanted.trace,
             bounds=narrowings(wanted.narrow, code.narrow, trusted=agent.trusted),
+            unvouched=() if operator else {CONVERSATION, *wanted.variables},
         )
+
+    async def continuing(
+        self, who: Principal, run_id: str, wanted: Submission
+    ) -> Submission | None:
+        """
+        Return the request that continues what a completed run said to its model.
+
+        The same request again is the same run, while that is kept.
+
+        Args:
+            who: The principal.
+
+            run_id: The run.
+
+            wanted: A request for a run of the same agent.
+
+        Returns:
+            ``None``: the request repeats that of the run.
+
+        Raises:
+            NotFoundError, ForbiddenError: *who* did not start the run.
+
+            UsageError: Its agent does not chat, or the conversation is not kept.
+
+            NotKeptError: It was erased.
+        """
+        recording = await self.recording(who, run_id)
+        agent, started = self.agent(who, wanted.agent), recording.started
+        given = codec.canonical(self.host.redact.value(wanted.input))
+        if agent.program == model.CALLER or given == codec.canonical(started.input):
+            return None
+        if not who.is_actor(started.actor):
+            raise _forbidden("another principal started this run")
+        if agent.expose.chat is None:
+            raise UsageError(
+                f"{agent.name} does not chat, so the arguments of run {run_id} stay",
+                fix=f'add expose.chat = "chat" to [agents.{agent.name}]',
+            )
+        found = conversation(recording, agent.expose.chat)
+        if found is None or len(codec.encode(found)) > agent.limits.input:
+            raise UsageError(
+                f"run {run_id} has no conversation that is kept and fits in an input",
+                fix="start another run",
+            )
+        wanted = replace(wanted, conversation=found)
+        # Nobody can guess the key once the run is erased.
+        seed = bytes.fromhex(started.seed)
+        key = hmac.digest(seed, wanted.digest.encode(), "sha256").hex()
+        return replace(wanted, key=wanted.key or key, ahead=False)
 
     async def row(self, who: Principal, run_id: str) -> RunRow:
         """
@@ -345,6 +410,7 @@ class Service:
         ticket: Ticket | None = None,
         *,
         restored: bool = False,
+        variables: Mapping[str, JSON] = _NONE,
     ) -> None:
         """
         Let a run go on in the background; return once it does.
@@ -359,10 +425,13 @@ class Service:
             restored: Resume it although its log is a restored copy; *who* needs the
                 scope to decide.
 
+            variables: Its private variables, which are not in its log.
+
         Raises:
             NotFoundError, ForbiddenError: *who* may not resume it.
 
-            UsageError: It has ended, or its agent is not configured any more.
+            UsageError: It has ended, its agent is not configured any more, or a
+                variable is refused.
 
             RestoredError: Its log is a restored copy, and *restored* is false.
 
@@ -375,8 +444,9 @@ class Service:
             raise _forbidden("the agent of this run is not one of yours")
         if restored:
             await self._allowed(who, "decide", run_id)
+        private = self._private(who, row, variables)
         driving = self._resuming(
-            row.run_id, row.agent, who.actor, "requested", restored=restored
+            row.run_id, row.agent, who.actor, "requested", private, restored=restored
         )
         ticket = ticket or self.line.take(who.key)
         await self.background.begin(run_id, ticket, self._for(who, driving))
@@ -411,7 +481,7 @@ class Service:
             actor=who.actor,
             grant=agent.grant,
             edited=edited,
-            private=private_variables(self.config()),
+            private=self._private(who, row),
         )
 
         async def driving(begun: Callable[[str], None]) -> None:
@@ -505,6 +575,17 @@ class Service:
             return row
         raise _forbidden(f"this needs the scope {scope}")
 
+    def _private(
+        self, who: Principal, row: RunRow, given: Mapping[str, JSON] = _NONE
+    ) -> dict[str, JSON]:
+        """Return the private variables of a run that has begun."""
+        config = self.config()
+        # The claims of another are not those that the run was started with.
+        claims = who.claims if who.is_actor(json.loads(row.actor)) else _NONE
+        hidden = {key: one for key, one in config.context.items() if one.private}
+        found = model.called_variables(replace(config, context=hidden), given, claims)
+        return model.private_variables(config, found)
+
     # -- the life of the service -----------------------------------------------
 
     async def go_on(self, run_id: str, agent: str, reason: str) -> None:
@@ -521,18 +602,20 @@ class Service:
         Raises:
             CaxtonError: It cannot be resumed now.
         """
-        driving = self._resuming(run_id, agent, {**HOST}, reason)
+        private = model.private_variables(self.config())
+        driving = self._resuming(run_id, agent, {**HOST}, reason, private)
         with contextlib.suppress(Suspend):
             await self.background.begin(
                 run_id, self.line.admit(f"host/{agent}"), driving
             )
 
-    def _resuming(
+    def _resuming(  # noqa: PLR0913 -- by name
         self,
         run_id: str,
         name: str,
         actor: dict[str, JSON],
         reason: str,
+        private: Mapping[str, JSON],
         *,
         restored: bool = False,
     ) -> Driving:
@@ -542,7 +625,6 @@ class Service:
                 f"no agent {name!r} in the configuration: nothing is granted to it now",
                 fix="configure it again, or resume the run where it was started",
             )
-        private = private_variables(self.config())
 
         async def driving(begun: Callable[[str], None]) -> None:
             await self.host.resume(

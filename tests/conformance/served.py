@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from caxton_host.core.calls import JSON
-from tests.e2e.guests import call, guest
+from tests.e2e.guests import call, guest, log
 
 __all__ = ["HERE", "host"]
 
@@ -54,11 +54,29 @@ _HEADERS: Mapping[str, JSON] = {
     "required": ["region", "query"],
 }
 
+_TEXT: JSON = {"type": "text", "text": "A text."}
+_IMAGE: JSON = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+_AUDIO: JSON = {"type": "audio", "data": "aGk=", "mimeType": "audio/wav"}
+_RESOURCE: JSON = {
+    "type": "resource",
+    "resource": {"uri": "test://resource", "mimeType": "text/plain", "text": "A text."},
+}
+
+
+def _shows(*content: JSON) -> tuple[bytes, Mapping[str, JSON]]:
+    return guest(output={"$content": [*content]}), {}
+
+
 _AGENTS: Mapping[str, tuple[bytes, Mapping[str, JSON]]] = {
     "test_simple_text": (
         guest(output="This is a simple text response for testing."),
         {},
     ),
+    "test_image_content": _shows(_IMAGE),
+    "test_audio_content": _shows(_AUDIO),
+    "test_embedded_resource": _shows(_RESOURCE),
+    "test_multiple_content_types": _shows(_TEXT, _IMAGE, _RESOURCE),
+    "test_tool_with_logging": (guest(log("one"), log("two"), log("three")), {}),
     "test_error_handling": (guest(then="(i32.const 1)"), {}),
     "test_tool_with_progress": (guest(call("mcp__suite__steps"), output="done"), {}),
     "json_schema_2020_12_tool": (guest(), _SCHEMA),

@@ -148,6 +148,17 @@ declare module "caxton" {
     },
   ): Message;
 
+  /**
+   * The messages of the run that this one continues, with the last answer; empty if it
+   * continues none. Append to them, and chat.
+   *
+   * @throws {ToolError} (`bad_answer`) The last answer is not a message.
+   */
+  export function conversation(settings?: { via?: string }): Message[];
+
+  /** A content block with an image, for `output({ $content: [image(png)] })`. */
+  export function image(bytes: Uint8Array, mimeType?: string): Params;
+
   /** The input of the run; null by default. */
   export function input(): any;
 

@@ -85,6 +85,12 @@ export const tools = typedTools(settle);
 
 export const { input, context, output } = host;
 
+export const image = (bytes, mimeType = "image/png") => ({
+  type: "image",
+  data: btoa(Array.from(bytes, (one) => String.fromCharCode(one)).join("")),
+  mimeType,
+});
+
 export const { now } = events;
 
 const line = (level) => (said) => host.log(level, text(said));

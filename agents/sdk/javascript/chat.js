@@ -8,6 +8,7 @@ import {
   BadRequest,
   Denied,
   ToolError,
+  context,
   mcpCall,
   mcpCallMany,
   tools as granted,
@@ -49,6 +50,11 @@ export function converse(messages, settings = {}) {
     );
   }
   throw toolError("rounds", `the model still requests calls in round ${rounds}`);
+}
+
+export function conversation({ via = "chat" } = {}) {
+  const found = context("conversation");
+  return found ? [...found.messages, message(found.answer, via)] : [];
 }
 
 const failed = (kind, status, code, message) =>

@@ -1,3 +1,3 @@
 /* index.js: the module "caxton". */
 export * from "caxton:sdk";
-export { chat, converse } from "caxton:chat";
+export { chat, conversation, converse } from "caxton:chat";

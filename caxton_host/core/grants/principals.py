@@ -58,6 +58,8 @@ class Principal:
 
         token: Its access token, if an authorization server issued it. Never recorded.
 
+        claims: What its token says of it, if an authorization server issued it.
+
     >>> ann = Principal(kind="token", id="t1", scopes=frozenset({"run"}))
     >>> ann.may("run", "weather"), ann.may("read", "weather")
     (True, False)
@@ -73,6 +75,9 @@ class Principal:
     roles: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
     token: str = field(default="", repr=False, compare=False)
+    claims: Mapping[str, JSON] = field(
+        default_factory=dict[str, JSON], repr=False, compare=False
+    )
 
     @property
     def key(self) -> str:

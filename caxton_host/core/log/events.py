@@ -109,8 +109,10 @@ class RunStarted(Event):
         bounds: The grants that bind the run beside *grants*: ``{name, grants, owner}``
             of each. See `Bound`.
 
-        vouched: ``{input}``: JSON paths of the parts of the input that are a source of
-            values, since no agent made them; ``None``: all of it.
+        vouched: ``{input, context}``: JSON paths of the parts of the input that are a
+            source of values, since no agent made them, and the names of the variables
+            that are, since no caller gave them. Without *context*, all variables are;
+            ``None``: all of both.
 
         called_by: The number of the call of *parent* that this run answers.
 

@@ -22,6 +22,7 @@ from .sources import (
     Sources,
     checked,
     places_in,
+    unvouched,
 )
 
 __all__ = [
@@ -39,4 +40,5 @@ __all__ = [
     "places_in",
     "stands",
     "trusting",
+    "unvouched",
 ]

@@ -138,7 +138,7 @@ class Sources:
             self._note_end(event)
 
     def _note_start(self, started: RunStarted) -> None:
-        read = set(_beside_variables(started))
+        read = {*map(str, _beside_variables(started)), *unvouched(started)}
         for origin, given in self._given.items():
             if origin.kind == "input":
                 self._give(origin, given, started.input, started.vouched)
@@ -412,6 +412,13 @@ def _beside_variables(started: RunStarted) -> Iterator[JSON]:
         for entry in entries:
             if "error" not in entry and entry["key"] not in below.get(server, {}):
                 yield entry["key"]
+
+
+def unvouched(started: RunStarted) -> Iterator[str]:
+    """Yield the variables that are no source of values: a caller gave them."""
+    vouched = (started.vouched or {}).get("context")
+    if isinstance(vouched, list):
+        yield from started.context.keys() - set(map(str, vouched))
 
 
 def checked(sources: Payload | None) -> frozenset[str]:

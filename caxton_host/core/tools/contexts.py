@@ -13,7 +13,8 @@ BUILT_IN = ("run_id", "agent", "trigger")
 
 #: Keys of the context that the host sets.
 PROMPT = "prompt"
-RESERVED = (PROMPT, "resources")
+CONVERSATION = "conversation"
+RESERVED = (PROMPT, CONVERSATION, "resources")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

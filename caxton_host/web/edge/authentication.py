@@ -389,6 +389,7 @@ def _principal(claims: Mapping[str, Any]) -> Principal | None:
         agents=agents,
         roles=tuple(roles)[:_MOST],
         sessions=tuple(sorted(sessions))[:_MOST],
+        claims=claims,
     )
 
 

@@ -16,13 +16,14 @@ from urllib.parse import quote, unquote
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
 
 from ...core.calls import JSON
 from ...core.grants.principals import Principal
 from ...core.log.events import Event, event_document
 from ...core.names import stream_of
 from ...errors import NotFoundError, UsageError
-from ...runs.agent_tools import AgentTool
+from ...runs.agent_tools import CONTENT, AgentTool
 from ...runs.modules import AgentDescription
 from ...runs.recording import summary_of
 from ...service.run_service import Service
@@ -63,12 +64,13 @@ def _cursor(name: str) -> str:
 
 
 #: In ``_meta`` of a result: the run, and its state. In ``_meta`` of a call:
-#: the run to continue; a key by which a second call is the same run; and rules that
-#: the run is given beside those of its agent.
+#: the run to continue; a key by which a second call is the same run; rules that the run
+#: is given beside those of its agent; and variables of the run.
 RUN_ID = "io.caxton/run-id"
 STATE = "io.caxton/state"
 IDEMPOTENCY_KEY = "io.caxton/idempotency-key"
 NARROW = "io.caxton/narrow"
+CONTEXT = "io.caxton/context"
 
 
 def listed(tool: AgentTool) -> types.Tool:
@@ -87,10 +89,31 @@ def ended(tool: AgentTool, run_id: str, end: Event | None) -> types.CallToolResu
     said = tool.ended(run_id, end)
     if said.is_error:
         return told(run_id, said.state, said.text, error=True)
-    return types.CallToolResult(
-        content=[types.TextContent(text=said.text)],
-        structured_content=said.structured,
-        _meta=_meta(run_id, said.state),
+    result = {
+        "content": said.content or [{"type": "text", "text": said.text}],
+        "structuredContent": said.structured,
+        "_meta": _meta(run_id, said.state),
+    }
+    try:
+        found = types.CallToolResult.model_validate(result)
+    except ValidationError:
+        wrong = f"The output of run {run_id} has content that is not valid."
+        return told(run_id, said.state, wrong, error=True)
+    found.content = [_linked(run_id, n, one) for n, one in enumerate(found.content)]
+    return found
+
+
+def _linked(run_id: str, n: int, block: types.ContentBlock) -> types.ContentBlock:
+    """Return a block, or a link to it if it is too large."""
+    kept = getattr(block, "resource", block)
+    data = getattr(kept, "data", getattr(kept, "blob", ""))
+    if len(data) <= _INLINE:
+        return block
+    return types.ResourceLink(
+        name=f"{block.type}-{n}",
+        uri=f"caxton://runs/{run_id}/content/{n}",
+        mime_type=getattr(kept, "mime_type", None),
+        size=len(data) * 3 // 4,
     )
 
 
@@ -119,12 +142,15 @@ logger = logging.getLogger("caxton_host")
 #: Events that are read at a time, and so many bytes of them; the last may be longer.
 _EVENTS = 200
 _BYTES = 4 * 1024 * 1024
+#: Characters of base64 in one block of an answer; more is read by a link.
+_INLINE = 256 * 1024
 _JSON = "application/json"
 _AGENT = "caxton://agents/"
 
 _URI = re.compile(
     r"caxton://(?:agents/(?P<agent>[^/?]+)"
-    r"|runs/(?P<run>[^/?]+)(?P<events>/events(?:\?after=(?P<after>[^&]+))?)?)"
+    r"|runs/(?P<run>[^/?]+)(?:/content/(?P<content>[0-9]{1,5})"
+    r"|(?P<events>/events(?:\?after=(?P<after>[^&]+))?))?)"
 )
 _TEMPLATES = (
     ("agent", "caxton://agents/{name}", "An agent: its description, input and output."),
@@ -203,14 +229,12 @@ class AgentResources:
             raise MCPError(
                 types.INVALID_PARAMS, str(exc), {"uri": params.uri[:1000]}
             ) from None
-        text = json.dumps(document, ensure_ascii=False)
-        return types.ReadResourceResult(
-            contents=[
-                types.TextResourceContents(uri=params.uri, mime_type=_JSON, text=text)
-            ],
-            ttl_ms=0,
-            cache_scope="private",
-        )
+        if "blob" not in document:
+            text = json.dumps(document, ensure_ascii=False)
+            document = {"mimeType": _JSON, "text": text}
+        contents = [{**document, "uri": params.uri}]
+        result = {"contents": contents, "ttlMs": 0, "cacheScope": "private"}
+        return types.ReadResourceResult.model_validate(result)
 
     async def _document(self, who: Principal, uri: str) -> dict[str, JSON]:
         if (found := _URI.fullmatch(uri)) is None:
@@ -219,9 +243,10 @@ class AgentResources:
             await self.service.code.refresh()
             return self._agent(who, unquote(name))
         row = await self.service.row(who, unquote(found["run"]))
-        if not found["events"]:
-            return (await summary_of(self.service.store.reader, row)).to_document()
-        return await self._events(who, row.run_id, found["after"])
+        if found["events"]:
+            return await self._events(who, row.run_id, found["after"])
+        run = (await summary_of(self.service.store.reader, row)).to_document()
+        return _block(run["output"], int(n)) if (n := found["content"]) else run
 
     def _agent(self, who: Principal, name: str) -> dict[str, JSON]:
         agent = self.service.agent(who, name)
@@ -257,6 +282,17 @@ class AgentResources:
             "cursor": cursor,
             "more": more,
         }
+
+
+def _block(output: Any, n: int) -> dict[str, JSON]:  # noqa: ANN401 -- of an agent
+    """Return the bytes of a content block of an output."""
+    try:
+        block = output[CONTENT][n]
+        kept = block.get("resource", block)
+        blob = kept["blob"] if "blob" in kept else kept["data"]
+        return {"mimeType": kept.get("mimeType"), "blob": blob}
+    except (LookupError, TypeError, AttributeError):
+        raise NotFoundError("there is no such resource") from None
 
 
 def _of_agent(card: AgentDescription) -> dict[str, JSON]:

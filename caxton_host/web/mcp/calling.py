@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -23,7 +23,7 @@ from mcp.shared.exceptions import MCPError
 from ...core.calls import JSON
 from ...core.grants.freezes import frozen_in
 from ...core.grants.principals import Principal
-from ...core.log.events import Event, RunSuspended, ToolProgress
+from ...core.log.events import Event, LogWritten, RunSuspended, ToolProgress
 from ...core.log.runs import ENDS
 from ...core.names import stream_of
 from ...errors import (
@@ -31,6 +31,7 @@ from ...errors import (
     CaxtonError,
     ForbiddenError,
     NotFoundError,
+    NotKeptError,
     OverloadedError,
     ServerUnavailable,
     StoreError,
@@ -42,15 +43,19 @@ from ...runs.agent_tools import AgentTool
 from ...runs.executor import trace_of
 from ...runs.recording import Recording
 from ...service.run_service import Service, Submission
-from .agents import IDEMPOTENCY_KEY, NARROW, RUN_ID, ended, refused, told
+from .agents import CONTEXT, IDEMPOTENCY_KEY, NARROW, RUN_ID, ended, refused, told
 
 logger = logging.getLogger("caxton_host")
 
 #: Takes how many reports there were, and the last.
 Tell = Callable[[float, str], Awaitable[None]]
+#: Takes a log line of a run.
+Line = Callable[[LogWritten], Awaitable[None]]
 
 #: Seconds between two looks at a run that another host drives.
 _EVERY = 0.5
+#: Seconds between two looks at the log lines of a run.
+_LINES = 0.1
 #: Reports that wait for a slow client; what comes on top is dropped.
 _REPORTS = 100
 _LONGEST_KEY = 256
@@ -89,6 +94,8 @@ class Call:
 
         tell: Reports progress to the client; ``None`` if it did not ask.
 
+        line: Passes on a log line of the run; ``None`` if the client did not ask.
+
         held: What others need to end it.
     """
 
@@ -98,6 +105,7 @@ class Call:
     meta: Mapping[str, object]
     ticket: Ticket | None
     tell: Tell | None
+    line: Line | None = None
     held: Held = field(default_factory=Held)
 
 
@@ -127,7 +135,7 @@ class Calls:
             ) from None
         except NotFoundError as exc:
             raise MCPError(types.INVALID_PARAMS, str(exc)) from None
-        except (UsageError, ForbiddenError, BusyError) as exc:
+        except (UsageError, ForbiddenError, BusyError, NotKeptError) as exc:
             return refused(f"The agent was not started: {exc}")
         except ServerUnavailable:
             return refused("The agent was not started: a required tool server is down.")
@@ -142,34 +150,43 @@ class Calls:
 
     async def _begun(self, call: Call) -> str:
         run_id, key = _text(call.meta, RUN_ID), _text(call.meta, IDEMPOTENCY_KEY)
-        if run_id is not None:
-            return await self._again(call, run_id)
+        if run_id is not None and (
+            await self._again(call, run_id) != "completed" or not call.arguments
+        ):
+            return run_id
         if wrong := call.tool.mismatch(call.arguments):
             raise UsageError(f"the arguments do not match the input schema: {wrong}")
         wanted = Submission(
             agent=call.tool.card.name,
             input=call.tool.input(call.arguments),
+            variables=_object(call.meta, CONTEXT) or {},
             key=key,
             trigger="mcp",
             trace=trace_of(call.meta),
             ahead=key is None,
-            narrow=_rules(call.meta),
+            narrow=_object(call.meta, NARROW),
         )
+        if run_id is not None:
+            more = await self.service.continuing(call.who, run_id, wanted)
+            if more is None:
+                return run_id
+            wanted = more
         return await self.service.submit(call.who, wanted, call.ticket)
 
     async def _again(self, call: Call, run_id: str) -> str:
-        """Resume a suspended run; wait for one that is not suspended."""
+        """Resume a run if it is suspended, and return its state before."""
         row = await self.service.row(call.who, run_id)
         if row.agent != call.tool.card.name:
             raise NotFoundError(f"no run {run_id} of this agent")
         if row.state == "suspended":
             try:
-                await self.service.resume(call.who, run_id, call.ticket)
+                new = _object(call.meta, CONTEXT) or {}
+                await self.service.resume(call.who, run_id, call.ticket, variables=new)
             except OverloadedError:
                 raise
             except (Suspend, BusyError):
                 pass  # It still waits, or runs already.
-        return run_id
+        return row.state
 
     async def _over(self, run_id: str) -> Event | None:
         """
@@ -196,13 +213,41 @@ class Calls:
 
     @asynccontextmanager
     async def _told(self, call: Call, run_id: str) -> AsyncGenerator[None]:
-        """Report the progress of the run to the client."""
-        async with reporting(call.tell, _said) as watch:
+        """Report the progress and the log lines of the run to the client."""
+        async with reporting(call.tell, _said) as watch, self._logged(call, run_id):
             unwatch = self.service.watchers.add(run_id, watch)
             try:
                 yield
             finally:
                 unwatch()
+
+    @asynccontextmanager
+    async def _logged(self, call: Call, run_id: str) -> AsyncGenerator[None]:
+        """Pass on what the run logs to the client."""
+        over = asyncio.Event()
+        telling = asyncio.create_task(self._lines(run_id, call.line, over))
+        try:
+            yield
+            over.set()
+            await telling
+        finally:
+            telling.cancel()
+
+    async def _lines(self, run_id: str, line: Line | None, over: asyncio.Event) -> None:
+        stream, cursor, is_last = stream_of(run_id), None, False
+        with contextlib.suppress(Exception):  # The client may be gone.
+            while line and not is_last:
+                is_last = over.is_set()
+                tail = self.service.store.reader.tail(
+                    cursor, stream=stream, follow=False
+                )
+                async with aclosing(tail) as found:
+                    async for recorded, place in found:
+                        cursor = place
+                        if isinstance(recorded.event, LogWritten):
+                            await line(recorded.event)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(over.wait(), _LINES)
 
     @asynccontextmanager
     async def _cancelling(self, call: Call, run_id: str) -> AsyncGenerator[None]:
@@ -324,11 +369,11 @@ def _suspension(recording: Recording) -> str:
     return "\n".join(lines)
 
 
-def _rules(meta: Mapping[str, object]) -> JSON:
-    value = meta.get(NARROW)
+def _object(meta: Mapping[str, object], key: str) -> dict[str, JSON] | None:
+    value = meta.get(key)
     if value is not None and not isinstance(value, dict):
-        raise UsageError(f"{NARROW} is an object with the list allow")
-    return cast("JSON", value)
+        raise UsageError(f"{key} is an object")
+    return cast("dict[str, JSON] | None", value)
 
 
 def _text(meta: Mapping[str, object], key: str) -> str | None:

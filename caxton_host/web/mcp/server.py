@@ -2,7 +2,8 @@
 The MCP server of a host: agents are its tools, and a call of one is a run.
 
 Every request is answered for the principal that makes it: what that may not start or
-see does not exist for it. Nothing is kept between requests.
+see does not exist for it. Nothing is kept between requests, but the log level of older
+clients.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import anyio
 import mcp_types as types
@@ -29,12 +30,15 @@ from mcp.shared import subscriptions as changed
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp.shared.subscriptions import ServerEvent, ToolsListChanged
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from ... import __version__
 from ...core.calls import JSON
 from ...core.grants.principals import Principal
+from ...core.log.events import LogWritten
 from ...errors import CaxtonError, StoreError, UsageError
+from ...lib.codec import sha256
 from ...ports.watch import Fields
 from ...runs.agent_tools import AgentTool
 from ...runs.executor import trace_of
@@ -42,7 +46,7 @@ from ...runs.host import Host
 from ...runs.modules import AgentDescription
 from ...service.run_service import Service
 from .agents import TTL, AgentResources, listed, page
-from .calling import Call, Calls, Held, Tell
+from .calling import Call, Calls, Held, Line, Tell
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 
@@ -56,6 +60,10 @@ _AGENTS = "agents"
 _REFUSED = -32000
 #: Characters of an attribute of a span that a client chooses.
 _LONGEST = 128
+_SESSION = "mcp-session-id"
+#: Clients whose log level is kept.
+_CLIENTS = 4096
+_SEVERITY: tuple[str, ...] = get_args(types.LoggingLevel)
 
 
 class _Topic:
@@ -240,6 +248,7 @@ class AgentServer:
     service: Service
     principal: Callable[[Context], Principal]
     _held: dict[Key, Held] = field(default_factory=dict[Key, Held], init=False)
+    _levels: dict[str, str] = field(default_factory=dict[str, str], init=False)
     calls: Calls = field(init=False)
     changes: Changes = field(init=False)
     server: Server[Any] = field(init=False)
@@ -267,6 +276,10 @@ class AgentServer:
             on_subscriptions_listen=self.changes.listen,
         )
         watch(self.server, self.service.host)
+        # Its argument is deprecated, since newer protocols have no such request.
+        self.server.add_request_handler(
+            "logging/setLevel", types.SetLevelRequestParams, self._set_level
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -333,6 +346,7 @@ class AgentServer:
             meta=ctx.meta or {},
             ticket=scope.get("caxton.ticket"),
             tell=telling(ctx),
+            line=self._line(ctx, tool.name),
         )
         key: Key | None = scope.get("caxton.call")
         if key is None:
@@ -343,6 +357,40 @@ class AgentServer:
         finally:
             if self._held.get(key) is held:
                 del self._held[key]
+
+    async def _set_level(
+        self, ctx: Context, params: types.SetLevelRequestParams
+    ) -> types.EmptyResult:
+        self._levels[self._client(ctx)] = params.level
+        if len(self._levels) > _CLIENTS:
+            del self._levels[next(iter(self._levels))]
+        return types.EmptyResult()
+
+    def _client(self, ctx: Context) -> str:
+        """Return what identifies a client of an older protocol between requests."""
+        session = ctx.request.headers.get(_SESSION, "") if ctx.request else ""
+        return sha256(f"{self.principal(ctx).key} {session}".encode())
+
+    def _line(self, ctx: Context, name: str) -> Line | None:
+        """Return what passes on log lines to the client, if it asked for them."""
+        wanted = (ctx.meta or {}).get(types.LOG_LEVEL_META_KEY)
+        if ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+            wanted = self._levels.get(self._client(ctx))
+        if wanted not in _SEVERITY:
+            return None
+        shown = _SEVERITY[_SEVERITY.index(wanted) :]
+
+        async def line(event: LogWritten) -> None:
+            # Another level says that lines were cut.
+            level = event.level if event.level in _SEVERITY else "warning"
+            if level in shown:
+                params = {"level": level, "logger": name, "data": event.text}
+                told = types.LoggingMessageNotification.model_validate(
+                    {"params": params}
+                )
+                await ctx.session.send_notification(told, ctx.request_id)
+
+        return line
 
     async def stop(self, key: Key, who: Principal, reason: str) -> None:
         """Cancel the call with that key, if it is in progress."""

@@ -63,6 +63,7 @@ const actions = {
   },
   tools: () => tools(),
   context: () => ["user", "list", "none"].map((key) => context(key) ?? "undefined"),
+  continued: () => [caxton.conversation(), caxton.image(new Uint8Array([104, 105]))],
   built: () => built,
   time: () => [
     caxton.now(),

@@ -255,3 +255,13 @@ def test_a_run_that_throws_has_failed_and_says_where(
     told = machine.run(probe)
     assert told
     assert re.fullmatch(said + r"(\n  at .*)*", told)
+
+
+def test_a_run_continues_a_conversation_and_makes_an_image(probe: bytes) -> None:
+    image = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+    assert done(probe, "continued")[0] == [[], image]
+    said = {"role": "assistant", "content": "It is noon."}
+    answer = {"message": "", "data": {"structuredContent": said}}
+    known = {"run": "r1", "messages": [{"role": "user"}], "answer": answer}
+    machine = Machine(variables={"conversation": known})
+    assert done(probe, "continued", machine=machine)[0][0] == [{"role": "user"}, said]

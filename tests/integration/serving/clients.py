@@ -29,10 +29,13 @@ def meta(**keys: object) -> RequestParamsMeta:
 
 @asynccontextmanager
 async def serving(
-    service: Service, who: Principal = ANN, ticket: Ticket | None = None
+    service: Service,
+    who: Principal = ANN,
+    ticket: Ticket | None = None,
+    body: int = 10_000,
 ) -> AsyncGenerator[str]:
     """Yield the address at which the agents of *who* are served."""
-    app = agents_app(service, body=10_000)
+    app = agents_app(service, body=body)
 
     async def edge(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 -- ASGI
         if scope["type"] == "http":

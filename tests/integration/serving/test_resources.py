@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 from urllib.parse import quote
@@ -9,12 +10,15 @@ from urllib.parse import quote
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
-from mcp_types import TextResourceContents
+from mcp_types import BlobResourceContents, ResourceLink, TextResourceContents
 
 from caxton_host.core.calls import JSON
+from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.web.mcp import agents
+from caxton_host.web.mcp.agents import RUN_ID
 from tests.integration.serving.clients import Mode, serving
 from tests.office import ANN, BOB, Office
+from tests.scene import ended
 
 
 async def read(served: Client, uri: str) -> dict[str, JSON]:
@@ -51,7 +55,7 @@ async def test_agents_and_runs_are_read(tmp_path: Path, mode: Mode) -> None:
     assert capabilities.resources is not None
     assert not capabilities.resources.subscribe
     assert capabilities.prompts is None
-    assert capabilities.logging is None
+    assert capabilities.logging is not None
 
 
 async def test_events_come_in_pages(
@@ -122,3 +126,45 @@ async def test_where_the_modules_of_a_host_are_is_told_to_nobody(
 
     assert "no module" in str(caught.value)
     assert str(tmp_path) not in str(caught.value)
+
+
+BIG = base64.b64encode(bytes(300_000)).decode()
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_a_large_block_of_an_output_is_read_by_a_link(
+    tmp_path: Path, mode: Mode
+) -> None:
+    blob: JSON = {"uri": "x://y", "blob": BIG, "mimeType": "a/b"}
+    blocks: list[JSON] = [
+        {"type": "image", "data": "aGk=", "mimeType": "image/png"},
+        {"type": "image", "data": BIG, "mimeType": "image/png"},
+        {"type": "resource", "resource": blob},
+    ]
+
+    async def draws(door: Door, guest: Guest) -> Ending:
+        del door, guest
+        return ended({"$content": blocks})
+
+    office = Office(tmp_path, script=draws)
+    async with serving(office.service) as url, Client(url, mode=mode) as served:
+        result = await served.call_tool("sky", {})
+        assert result.meta is not None
+        inline, *links = result.content
+        assert inline.type == "image"
+        for link, kind in zip(links, ("image/png", "a/b"), strict=True):
+            assert isinstance(link, ResourceLink)
+            assert (link.mime_type, link.size) == (kind, 300_000)
+            (found,) = (await served.read_resource(link.uri)).contents
+            assert isinstance(found, BlobResourceContents)
+            assert (found.mime_type, found.blob) == (kind, BIG)
+        whole = f"caxton://runs/{result.meta[RUN_ID]}/content/"
+        for place in ("3", "-1", "x", "99999", "999999"):
+            with pytest.raises(MCPError, match="no such resource"):
+                await served.read_resource(whole + place)
+    async with (
+        serving(office.service, BOB) as url,
+        Client(url, mode=mode) as stranger,
+    ):
+        with pytest.raises(MCPError, match="no run"):
+            await stranger.read_resource(whole + "1")

@@ -156,6 +156,8 @@ async def test_whoever_has_a_good_token_is_its_subject(
     assert (who.kind, who.id, who.authenticated) == ("oauth", "ann", True)
     assert who.scopes == {"run"}
     assert (who.agents, who.roles) == (("*",), ())
+    assert who.claims["sub"] == "ann"
+    assert "claims" not in repr(who)
 
 
 @pytest.mark.parametrize(

@@ -249,3 +249,30 @@ def test_a_model_that_requests_calls_without_end_is_an_error() -> None:  # law 9
     assert caught.value.code == "rounds"
     assert len(messages) == 7
     assert len(host.calls) == 6
+
+
+def test_a_run_goes_on_with_the_conversation_of_the_run_that_it_continues() -> None:
+    data: ca.JSON = {"structuredContent": {"choices": [{"message": DONE}]}}
+    said: ca.JSON = {"run": "r1", "messages": [ASKED]}
+    for answer in (
+        {"message": "", "data": data},
+        {"message": json.dumps(DONE), "data": None},
+    ):
+        with FakeHost({}, context={"conversation": {**said, "answer": answer}}):
+            assert ca.conversation() == [ASKED, DONE]
+    with FakeHost({}):
+        assert ca.conversation() == []
+    broken: ca.JSON = {**said, "answer": {"message": "noon", "data": None}}
+    with (
+        FakeHost({}, context={"conversation": broken}),
+        pytest.raises(ca.ToolError, match="not a completion"),
+    ):
+        ca.conversation()
+
+
+def test_an_image_is_a_content_block() -> None:
+    assert ca.image(b"hi") == {
+        "type": "image",
+        "data": "aGk=",
+        "mimeType": "image/png",
+    }

@@ -397,6 +397,17 @@ def test_a_table_says_which_resources_are_read(folder: Folder) -> None:
     assert servers["other"].resources is None
 
 
+def test_a_variable_says_who_gives_it(folder: Folder) -> None:
+    config = folder.load(
+        "[context]\ntone = { caller = true }\n"
+        "who = { from = 'claim:https://a.test/id' }\n"
+    )
+
+    assert config.context["tone"].caller
+    assert config.context["who"].claim == "https://a.test/id"
+    assert "claim:https://a.test/id" in str(describe(config))
+
+
 def test_private_variables_are_secrets_of_the_configuration(folder: Folder) -> None:
     folder.write(
         '[context]\npin = { default = "pin-0123456789", private = true }\n',

@@ -136,6 +136,8 @@ MISTAKES = [
     Mistake(HOOK + "allow_private = 1  #!", "webhooks.w.allow_private", "true"),
     Mistake("[context]\nx = 'y'  #!", "context.x", "{"),
     Mistake("[context.x]\nrequired = 'no'  #!", "context.x.required", "true"),
+    deeper("[context.x]\nfrom = 'sub'  #!", "context.x.from", '"claim:sub"'),
+    deeper("[context.x]\nfrom = 'claim:'  #!", "context.x.from", '"claim:sub"'),
     deeper("[context]\n'a b' = {}  #!", 'context."a b"', "customer_id"),
     # Agents and what they may do.
     Mistake("[agents.a]\nmodul = 'x'  #!", "agents.a.modul", "write module"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from caxton_host.config.model import ContextVar
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.approvals import Approve, Verdict
 from caxton_host.core.grants.budgets import CallCount, Sum
@@ -47,6 +48,30 @@ def planner_and_reader(folder: Path, reader: Script = LOOKING) -> Family:
     )
     family.tools.effects = {("demo", "look"): "read"}
     return family
+
+
+async def test_what_a_caller_gave_is_no_source_for_an_agent_that_is_called(
+    tmp_path: Path,
+) -> None:
+    family = planner_and_reader(tmp_path)
+    known = {"town": ContextVar(), "unit": ContextVar()}
+    family.config = replace(family.config, context=known)
+    host = family.host()
+    run_id = host.new_id()
+    request = family.request("planner")
+
+    given: dict[str, JSON] = {"town": "Oslo", "unit": "km"}
+    await host.start(
+        replace(request, context=given, unvouched=("town",)), run_id=run_id
+    )
+
+    assert (await family.started(run_id)).vouched == {
+        "input": ["$"],
+        "context": ["unit"],
+    }
+    child = await family.started(child_of(run_id))
+    assert child.context == given
+    assert child.vouched == {"input": [], "context": ["unit"]}
 
 
 async def test_a_call_of_an_agent_is_answered_by_a_run_of_its_own(

@@ -243,10 +243,11 @@ async def test_variables_are_those_of_the_configuration(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="'city' is required"):
         await office.start()
-    with pytest.raises(UsageError, match="no run variable"):
-        await office.service.submit(
-            ANN, Submission(agent="weather", variables={"town": "x"})
-        )
+    for by, said in ((BOSS, "no run variable"), (ANN, "cannot give")):
+        with pytest.raises(UsageError, match=said):
+            await office.service.submit(
+                by, Submission(agent="weather", variables={"town": "x"})
+            )
 
 
 async def test_who_watches_a_run_is_told_of_its_calls(tmp_path: Path) -> None:
@@ -368,7 +369,8 @@ async def test_a_run_goes_on_with_private_variables_of_the_configuration(
     tmp_path: Path,
 ) -> None:
     tools = Slow()
-    office = Office(tmp_path, tools=tools, context={"key": ContextVar(private=True)})
+    hidden = ContextVar(private=True, caller=True)
+    office = Office(tmp_path, tools=tools, context={"key": hidden})
     run_id = await office.service.submit(
         ANN, Submission(agent="weather", variables={"key": "a secret word"})
     )

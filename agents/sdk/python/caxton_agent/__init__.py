@@ -37,8 +37,8 @@ from ._calls import (
     mcp_call,
     mcp_call_many,
 )
-from ._chat import chat, converse
-from ._run import context, input, log, now, output, random, random_bytes
+from ._chat import chat, conversation, converse
+from ._run import context, image, input, log, now, output, random, random_bytes
 from ._tools import Tools
 
 __all__ = [
@@ -53,7 +53,9 @@ __all__ = [
     "ToolError",
     "chat",
     "context",
+    "conversation",
     "converse",
+    "image",
     "input",
     "log",
     "mcp_call",

@@ -26,8 +26,9 @@ from ._calls import (
     mcp_call,
     mcp_call_many,
 )
+from ._run import context
 
-__all__ = ["chat", "converse"]
+__all__ = ["chat", "conversation", "converse"]
 
 _CALLS = 64
 _DEPTH = 64
@@ -128,6 +129,22 @@ def converse(
             answer = {"role": "tool", "tool_call_id": call["id"], "content": content}
             messages.append(answer)
     raise ToolError("rounds", f"the model still requests calls in round {rounds}")
+
+
+def conversation(via: str = "chat") -> list[JSON]:
+    """
+    Return the messages of the run that this one continues, with the last answer.
+
+    The list is empty if the run continues none. Append to it, and chat.
+
+    Raises:
+        ToolError: As `chat`: the last answer is not a message.
+    """
+    found = context("conversation")
+    if found is None:
+        return []
+    last = Reply(found["answer"]["message"], found["answer"]["data"])
+    return [*found["messages"], _message(last, via)]
 
 
 def _definition(tool: Tool | dict[str, JSON]) -> dict[str, JSON]:

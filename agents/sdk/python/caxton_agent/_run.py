@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import os
 import random as stdlib
@@ -15,6 +16,7 @@ from ._calls import JSON
 __all__ = [
     "context",
     "end",
+    "image",
     "input",
     "log",
     "now",
@@ -42,6 +44,16 @@ def output(value: JSON) -> None:
         TypeError: It holds a value that JSON does not have.
     """
     host().output(encode(value, "the output"))
+
+
+def image(data: bytes, mime_type: str = "image/png") -> dict[str, JSON]:
+    """
+    Return a content block with an image.
+
+    ``output({"$content": [image(png)], "structured": {...}})`` gives it to a caller.
+    """
+    text = base64.b64encode(data).decode()
+    return {"type": "image", "data": text, "mimeType": mime_type}
 
 
 def context(key: str, default: JSON = None) -> JSON:

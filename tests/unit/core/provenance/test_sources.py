@@ -51,6 +51,26 @@ def test_part_of_an_input_that_an_agent_made_is_no_source(
 
 
 @pytest.mark.parametrize(
+    ("vouched", "holds"),
+    [
+        (None, True),
+        ({"input": []}, True),
+        ({"input": ["$"], "context": ["town"]}, True),
+        ({"input": ["$"], "context": []}, False),
+        ({"input": ["$"], "context": "town"}, True),
+    ],
+)
+def test_variable_that_a_caller_gave_is_no_source(
+    vouched: Payload | None, *, holds: bool
+) -> None:
+    want = wanted("context.town")
+    begun = replace(started(None, vouched=vouched), context={"town": "Oslo"})
+    sources = told(want, begun)
+
+    assert sources.find("Oslo", want).holds is holds
+
+
+@pytest.mark.parametrize(
     "change",
     [
         {"is_error": True},

@@ -155,3 +155,62 @@ def test_a_cancelled_run_and_an_erased_one_are_errors() -> None:
     assert ended(tool(), "r1", cancelled).is_error
     assert "secret" not in text(cancelled)
     assert ended(tool(), "r1", None).is_error
+
+
+IMAGE: dict[str, JSON] = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+BLOB: dict[str, JSON] = {"uri": "x://y", "blob": "aGk=", "mimeType": "a/b"}
+
+
+def test_an_output_may_be_content_blocks() -> None:
+    blocks: list[JSON] = [
+        {"type": "text", "text": "look"},
+        IMAGE,
+        {**IMAGE, "type": "audio", "mimeType": "audio/wav"},
+        {"type": "resource", "resource": BLOB},
+        {"type": "resource_link", "uri": "x://z", "name": "z"},
+    ]
+    result = ended(
+        tool(), "r1", completed({"$content": blocks, "structured": {"n": 1}})
+    )
+
+    assert [
+        one.model_dump(by_alias=True, exclude_none=True) for one in result.content
+    ] == (blocks)
+    assert result.structured_content == {"n": 1}
+    assert not result.is_error
+
+
+def test_the_structured_part_of_content_keeps_the_promise() -> None:
+    it = tool(gives={"type": "integer"})
+    output: JSON = {"$content": [IMAGE], "structured": 1}
+
+    assert ended(it, "r1", completed(output)).structured_content == {"result": 1}
+    assert ended(it, "r1", completed({"$content": [IMAGE]})).is_error
+    # Without a promise it may be missing.
+    assert (
+        ended(tool(), "r1", completed({"$content": [IMAGE]})).content[0].type == "image"
+    )
+    assert text(completed({"$content": []})) == "null"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "x",
+        7,
+        {"type": "text", "text": "x"},
+        [7],
+        [{"type": "picture"}],
+        [{"type": "image", "data": 7, "mimeType": "image/png"}],
+        [{"type": "image", "data": {"sha256": "ab", "bytes": 2}, "mimeType": "a/b"}],
+        [{"type": "resource", "resource": {"uri": "x://y"}}],
+    ],
+)
+def test_content_that_is_not_valid_is_an_error(content: JSON) -> None:
+    # law 9
+    result = ended(tool(), "r1", completed({"$content": content}))
+
+    assert result.is_error
+    assert text(completed({"$content": content})) == (
+        "The output of run r1 has content that is not valid."
+    )

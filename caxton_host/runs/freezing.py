@@ -207,7 +207,7 @@ async def _token(store: ServingStore, name: str) -> tuple[str, set[str]]:
             fix=f"name one by its id: {', '.join(found)}",
         )
     # A subject of an authorization server has no row.
-    known = {name} if name.startswith("oauth/") else {row.id for row in rows}
+    known = {name} if name.startswith(("oauth/", "@")) else {row.id for row in rows}
     return (found[0] if found else name), known
 
 

@@ -71,7 +71,7 @@ OPERATIONS: tuple[Operation, ...] = (
         method="GET",
         path="/freezes",
         about="List what is frozen, oldest first.",
-        scopes=("admin",),
+        scopes=("auditor",),
         handler=list_,
         answers=_FROZEN,
     ),

@@ -677,7 +677,7 @@ class Frozen(Event):
         kind: ``agent``, ``token`` or ``server``.
 
         name: Of a token, its id; of a subject of an authorization server,
-            ``oauth/SUBJECT``.
+            ``oauth/SUBJECT``, or ``@TENANT/oauth/SUBJECT``.
     """
 
     kind: str

@@ -81,7 +81,8 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/freezes",
         about="Freeze an agent, a token or a server: its calls stop on every host of "
         "the log, and its runs are suspended at their next call. A token is named by "
-        "its name or id, and a subject of the authorization server by `oauth/SUBJECT`.",
+        "its name or id, and a subject of the authorization server by `oauth/SUBJECT`, "
+        "or `@TENANT/oauth/SUBJECT`.",
         scopes=("admin",),
         handler=freeze,
         body=_BODY,

@@ -214,7 +214,8 @@ async def test_its_tenant_is_what_the_configured_claim_says(
     claim: str, issuer: Issuer
 ) -> None:
     issuer.renew(tenant_claim=claim)
-    who = await issuer.who(issuer.token(**{claim: "acme"}))
+    claims: dict[str, Any] = {claim: "acme"}
+    who = await issuer.who(issuer.token(**claims))
 
     assert (who.tenant, who.key) == ("acme", "@acme/oauth/ann")
     assert who.actor["tenant"] == "acme"

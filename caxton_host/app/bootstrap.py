@@ -89,6 +89,8 @@ class Running:
         redact: Removes configured secrets from what is recorded.
 
         status: Returns the state of each MCP server. May be called in other threads.
+
+        record: Adds an event to the stream of the host, without waiting.
     """
 
     host: Host
@@ -98,6 +100,7 @@ class Running:
     telemetry: Observer
     redact: Redactor
     status: Callable[[], Sequence[ServerStatus]]
+    record: Callable[[Event], None]
 
 
 @contextlib.asynccontextmanager
@@ -235,6 +238,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                     telemetry=telemetry,
                     redact=redact,
                     status=tooling.status,
+                    record=log.queue,
                 )
 
 

@@ -98,6 +98,7 @@ class Maintenance:
             roles=row.roles,
             expires_at=row.expires_at,
             actor=self.actor,
+            tenant=row.tenant,
         )
         await self.store.tokens.add(row, self.stream, *self.announced, created)
 

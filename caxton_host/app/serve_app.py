@@ -28,6 +28,7 @@ from ..runs.admission import RunQueue
 from ..runs.agent_calls import CallingAgents
 from ..runs.cancellation import GO_ON
 from ..runs.modules import AgentDescription
+from ..service.read_log import ReadLog
 from ..service.resumer import Resumer
 from ..service.run_service import Service
 from ..service.run_tasks import RunTasks, Watchers
@@ -137,6 +138,7 @@ async def serving(
             ),
             watchers=watchers,
             library=library_of(paths),
+            reads=ReadLog(queue=up.record),
         )
         resumers.append(Resumer(service=service))
         service.decided = service.background.suspended = resumers[0].look

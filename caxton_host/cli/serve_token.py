@@ -24,6 +24,7 @@ from ..core.grants.principals import (
     Token,
     TokenScope,
     is_agent_pattern,
+    is_tenant,
 )
 from ..core.names import nearest
 from ..core.text.redact import Redactor
@@ -79,6 +80,17 @@ class _Lifetime(click.ParamType[float]):
         return seconds
 
 
+def _tenant(
+    _ctx: click.Context, _param: click.Parameter, value: str | None
+) -> str | None:
+    if value is not None and not is_tenant(value):
+        raise UsageError(
+            f"--tenant {value[:80]!r} is not the name of a tenant",
+            fix="write at most 64 letters, digits and . _ : - only",
+        )
+    return value
+
+
 @command.command("create")
 @click.option("--name", default="", help="A name for people; shown in lists.")
 @click.option(
@@ -101,6 +113,12 @@ class _Lifetime(click.ParamType[float]):
     default=["*"],
     metavar="PATTERN",
     help="Agents it may use, like bank-*; default all. Repeatable.",
+)
+@click.option(
+    "--tenant",
+    callback=_tenant,
+    metavar="NAME",
+    help="The tenant whose runs it sees; default all.",
 )
 @click.option(
     "--role",
@@ -129,6 +147,7 @@ def create(
     scopes: tuple[TokenScope, ...],
     session: str | None,
     agents: tuple[str, ...],
+    tenant: str | None,
     roles: tuple[str, ...],
     expires: float,
     output: Path | None,
@@ -144,9 +163,11 @@ def create(
       run     start agents; see, cancel, resume and fork the runs that it started
       read    see all runs and their events
       decide  approve and deny calls, and resolve those in doubt
+      auditor read everything, freezes, servers and the host's events too
       admin   all of these; servers, tools, checkpoints and the configuration too
 
-    A token with --session is good for the client of that session alone.
+    A token with --session is good for the client of that session alone. For a token
+    with --tenant, runs of others do not exist.
 
     An event records who created the token and for what; no event has its secret.
 
@@ -159,6 +180,7 @@ def create(
       caxton serve token create --name desk --scope decide --role ops --expires 12h
       caxton serve token create --scope run --agent 'bank-*' --expires never --json
       caxton serve token create --name cursor --session dev -o token.txt
+      caxton serve token create --name acme --tenant acme --scope run -o token.txt
     """
     check_text("--name", [name])
     if len(name) > _LONGEST_NAME or not name.isprintable():
@@ -180,11 +202,7 @@ def create(
         _check_session(session, config)
         scopes, agents = (SESSION,), (session,)
     else:
-        if not scopes:
-            raise UsageError(
-                "the token would allow nothing",
-                fix="add --scope run, or --session NAME",
-            )
+        _check_scopes(scopes)
         _check_agents(agents, config)
         _check_roles(roles, scopes, config)
     token = Token.new(secrets.token_bytes)
@@ -198,6 +216,7 @@ def create(
         roles=tuple(dict.fromkeys(roles)),
         created_at=now,
         expires_at=None if expires == math.inf else now + int(expires * 1e6),
+        tenant=tenant,
     )
     with _kept(output, token.text):
         wait(_add(host, config, row))
@@ -260,6 +279,15 @@ async def _add(host: HostApi, config: Config, row: TokenRow) -> None:
 
     async with keeping(config, host.paths()) as keeper:
         await keeper.add_token(row)
+
+
+def _check_scopes(scopes: tuple[TokenScope, ...]) -> None:
+    if not scopes:
+        raise UsageError(
+            "the token would allow nothing", fix="add --scope run, or --session NAME"
+        )
+    if "auditor" in scopes and len({*scopes}) > 1:
+        raise UsageError("an auditor has no other scope", fix="create two tokens")
 
 
 def _check_agents(patterns: tuple[str, ...], config: Config) -> None:
@@ -334,7 +362,7 @@ def list_(host: HostApi, as_json: bool) -> None:
         show([_document(row, now) for row in rows])
         return
     table(
-        ("id", "name", "scopes", "agents", "roles", "expires", "state"),
+        ("id", "name", "scopes", "agents", "roles", "tenant", "expires", "state"),
         [
             (
                 row.id,
@@ -342,6 +370,7 @@ def list_(host: HostApi, as_json: bool) -> None:
                 " ".join(row.scopes),
                 " ".join(row.agents),
                 " ".join(row.roles),
+                row.tenant or "",
                 second(row.expires_at) if row.expires_at else "never",
                 _state(row, now),
             )
@@ -423,6 +452,7 @@ def _document(row: TokenRow, now: int) -> dict[str, JSON]:
         "scopes": [*row.scopes],
         "agents": [*row.agents],
         "roles": [*row.roles],
+        "tenant": row.tenant,
         "created_at": row.created_at,
         "expires_at": row.expires_at,
         "revoked_at": row.revoked_at,

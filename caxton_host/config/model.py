@@ -209,12 +209,16 @@ class OAuth:
         algorithms: Of signatures that are taken; never ``none`` or a shared secret.
 
         jwks: Where its keys are, or ``None``: as its metadata says.
+
+        tenant_claim: The claim that names the tenant of a caller; ``None``: callers
+            have none.
     """
 
     issuer: str
     audience: str
     algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
     jwks: str | None = None
+    tenant_claim: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

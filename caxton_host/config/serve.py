@@ -22,6 +22,7 @@ _ADDRESS = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
 _NAME = re.compile(r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _ORIGIN = re.compile(rf"https?://{_NAME.pattern}")
 _AUDIENCE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
+_CLAIM = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,255}")
 #: Variables of the environment that come before the file, by their keys.
 VARIABLES = {
     "host": "CAXTON_SERVE_HOST",
@@ -104,6 +105,14 @@ def _audience(value: object, at: At) -> str:
     return audience
 
 
+@shaped(STRING)
+def _claim(value: object, at: At) -> str:
+    claim = f.text(value, at)
+    if not _CLAIM.fullmatch(claim):
+        raise at.error("is not the name of a claim", fix='write it like: "org"')
+    return claim
+
+
 @shaped(array(one_of(SIGNATURES)))
 def _algorithms(value: object, at: At) -> tuple[str, ...]:
     names: tuple[str, ...] = f.listed(f.choice(*SIGNATURES))(value, at)
@@ -117,6 +126,7 @@ _OAUTH: f.Fields = {
     "audience": ("audience", _audience),
     "algorithms": ("algorithms", _algorithms),
     "jwks": ("jwks", _safe_url),
+    "tenant_claim": ("tenant_claim", _claim),
 }
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 from weakref import WeakValueDictionary, finalize
 
 from ..core.calls import JSON
-from ..core.grants.principals import Callers, key_of
+from ..core.grants.principals import Callers, named
 from ..core.log.events import Event
 from ..core.log.requests import FAILED, RESTARTED
 from ..core.text.redact import Redactor
@@ -298,7 +298,7 @@ class McpTools(ToolRouter):
         if not self._for_runs:
             yield self
             return
-        caller = key_of(scope.actor)
+        caller = named(scope.actor)
         caller = caller if self._shared.callers.token(caller) else ""
         filled, problems = fill(self._for_runs, scope.context, caller)
         missing = {n: LeftOut(self._for_runs[n], why) for n, why in problems.items()}

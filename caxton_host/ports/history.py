@@ -91,6 +91,18 @@ class History(Streams, Tails, Protocol):
 class Readings(Tails, Protocol):
     """A log, for clients: page by page, and as it grows."""
 
+    def tail(
+        self,
+        after: str | None = None,
+        *,
+        stream: str | None = None,
+        tenant: str | None = None,
+        follow: bool,
+        patience: float = 0.0,
+    ) -> AsyncGenerator[tuple[Recorded, str]]:
+        """Yield events as `Tails.tail` does; with *tenant*, only those of its runs."""
+        ...
+
     async def runs(  # noqa: PLR0913 -- a filter each
         self,
         limit: int,
@@ -100,6 +112,7 @@ class Readings(Tails, Protocol):
         prefix: str = "",
         before: tuple[int, str] | None = None,
         top: bool = False,
+        tenant: str | None = None,
     ) -> list[RunRow]:
         """
         Return at most *limit* runs, newest first.
@@ -116,6 +129,8 @@ class Readings(Tails, Protocol):
             before: Only those after the run with this start time and id.
 
             top: Only those that no other run called.
+
+            tenant: Only those of this tenant.
         """
         ...
 

@@ -33,6 +33,8 @@ class TokenRow:
         expires_at: The same; ``None``: never.
 
         revoked_at: The same; ``None``: not revoked.
+
+        tenant: The tenant of its bearer, if it has one.
     """
 
     id: str
@@ -44,6 +46,7 @@ class TokenRow:
     created_at: int
     expires_at: int | None = None
     revoked_at: int | None = None
+    tenant: str | None = None
 
     def is_good(self, now: int) -> bool:
         """Return whether the token is valid at that time."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -24,6 +25,9 @@ EVERY = 0.5
 
 #: Attempts to append to a stream to which other processes append too.
 _TRIES = 20
+
+#: Of an authorization server, with its tenant before it.
+_SUBJECT = re.compile("(@[^/]+/)?oauth/")
 
 logger = logging.getLogger("caxton_host")
 
@@ -207,7 +211,7 @@ async def _token(store: ServingStore, name: str) -> tuple[str, set[str]]:
             fix=f"name one by its id: {', '.join(found)}",
         )
     # A subject of an authorization server has no row.
-    known = {name} if name.startswith("oauth/") else {row.id for row in rows}
+    known = {name} if _SUBJECT.match(name) else {row.id for row in rows}
     return (found[0] if found else name), known
 
 

@@ -40,6 +40,7 @@ from ..runs.modules import AgentDescription, Library
 from ..runs.recording import Recording
 from ..runs.run_request import ForkRequest, RunRequest
 from .code_tools import CodeTools
+from .read_log import ReadLog
 from .run_tasks import Driving, RunTasks, Watchers
 
 
@@ -140,6 +141,8 @@ class Service:
 
         decided: Called with the id of a run after a decision about it.
 
+        reads: Records who reads runs.
+
         code: Describes the agents that execute what their caller sends.
     """
 
@@ -150,6 +153,7 @@ class Service:
     watchers: Watchers = field(default_factory=Watchers)
     library: Library = field(default_factory=Library)
     decided: Callable[[str], None] = _ignore
+    reads: ReadLog = field(default_factory=ReadLog)
     code: CodeTools = field(init=False)
 
     def __post_init__(self) -> None:
@@ -356,13 +360,17 @@ class Service:
         Raises:
             NotFoundError: There is no such run, or *who* may not see it.
         """
-        row = await self.store.reader.row(run_id)
+        row = await self._seen(who, run_id)
         if row is None:
             await self.host.under_way.recorded(run_id)
-            row = await self.store.reader.row(run_id)
-        if row is None or not who.sees(row.agent, json.loads(row.actor)):
+            row = await self._seen(who, run_id)
+        if row is None:
             raise NotFoundError(f"no run {run_id}", fix="ask for the list of runs")
         return row
+
+    async def _seen(self, who: Principal, run_id: str) -> RunRow | None:
+        row = await self.store.reader.row(run_id)
+        return row if row and sees(who, row) else None
 
     async def recording(self, who: Principal, run_id: str) -> Recording:
         """
@@ -638,6 +646,13 @@ class Service:
             )
 
         return driving
+
+
+def sees(who: Principal, row: RunRow) -> bool:
+    """Return whether *who* may read a run."""
+    actor = json.loads(row.actor)
+    # The actor of an erased run is deleted; its tenant is not.
+    return who.sees(row.agent, {"tenant": row.tenant, **actor})
 
 
 def _forbidden(message: str) -> ForbiddenError:

@@ -444,7 +444,8 @@ class Sessions:
         """Return the newest stream of a principal; ``None``: none, or erased."""
         place: tuple[int, str] | None = None
         runs = self.store.reader.runs
-        while rows := await runs(_PAGE, by.session, before=place):
+        of = by.who.tenant
+        while rows := await runs(_PAGE, by.session, before=place, tenant=of):
             for row in rows:
                 if by.who.is_actor(json.loads(row.actor)):
                     with contextlib.suppress(NotKeptError):

@@ -154,6 +154,7 @@ class Change(NamedTuple):
 
 def started(run_id: str, draft: Draft, event: RunStarted) -> RunRow:
     """Return the row of a run that begins with *event*."""
+    tenant = event.actor.get("tenant")
     return RunRow(
         run_id=run_id,
         agent=event.agent,
@@ -166,6 +167,7 @@ def started(run_id: str, draft: Draft, event: RunStarted) -> RunRow:
         trace_id=draft.trace_id,
         owner=event.host,
         epoch=1,
+        tenant=None if tenant is None else str(tenant),
     )
 
 

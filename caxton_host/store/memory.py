@@ -336,6 +336,7 @@ class MemoryReader:
         after: str | None = None,
         *,
         stream: str | None = None,
+        tenant: str | None = None,
         follow: bool,
         patience: float = 0.0,
     ) -> AsyncGenerator[tuple[Recorded, str]]:
@@ -350,6 +351,9 @@ class MemoryReader:
                 number = event.position if stream is None else event.seq
                 if stream in {None, event.stream} and number > place:
                     place = number
+                    row = self._store.rows.get(run_of(event.stream))
+                    if tenant is not None and (row is None or row.tenant != tenant):
+                        continue
                     yield event, f"{kind}-{number}"
             if not follow:
                 return
@@ -381,6 +385,7 @@ class MemoryReader:
         prefix: str = "",
         before: tuple[int, str] | None = None,
         top: bool = False,
+        tenant: str | None = None,
     ) -> list[RunRow]:
         """Return at most *limit* runs, newest first."""
         rows = [
@@ -391,6 +396,7 @@ class MemoryReader:
             and row.run_id.startswith(prefix)
             and (before is None or _place(row) < before)
             and not (top and is_called(row.run_id))
+            and tenant in {None, row.tenant}
         ]
         return sorted(rows, key=_place, reverse=True)[:limit]
 

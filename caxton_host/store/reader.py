@@ -45,6 +45,7 @@ _EVENTS = sa.select(
     payloads.c.payload,
 ).join_from(events, payloads, isouter=True)
 _BEHIND_RUN = sa.literal_column(str(len(RUN) + 1), sa.Integer)
+_OF_RUN = runs.c.run_id == sa.func.substr(events.c.stream, _BEHIND_RUN)
 _WIDTH = len(_EVENTS.selected_columns)
 
 #: The sort key of an event in a tail.
@@ -146,9 +147,7 @@ class Reader:
         Raises:
             LogBrokenError: One of them was changed.
         """
-        query = _EVENTS.add_columns(runs.c.agent, runs.c.actor).outerjoin(
-            runs, runs.c.run_id == sa.func.substr(events.c.stream, _BEHIND_RUN)
-        )
+        query = _EVENTS.add_columns(runs.c.agent, runs.c.actor).outerjoin(runs, _OF_RUN)
         if stream is not None:
             query = query.where(events.c.stream == stream)
         if since is not None:
@@ -184,9 +183,7 @@ class Reader:
             LogBrokenError: One of them was changed.
         """
         query = _EVENTS.where(sa.or_(*(events.c.type == type_ for type_ in types)))
-        query = query.join(
-            runs, runs.c.run_id == sa.func.substr(events.c.stream, _BEHIND_RUN)
-        )
+        query = query.join(runs, _OF_RUN)
         if since is not None:
             query = query.where(runs.c.started_at >= since)
         if agent is not None:
@@ -202,6 +199,7 @@ class Reader:
         after: str | None = None,
         *,
         stream: str | None = None,
+        tenant: str | None = None,
         follow: bool,
         patience: float = 0.0,
     ) -> AsyncGenerator[tuple[Recorded, str]]:
@@ -218,6 +216,8 @@ class Reader:
 
             stream: Only those of this stream.
 
+            tenant: Only those of runs of this tenant.
+
             follow: Wait for more; otherwise return after the last one.
 
             patience: Seconds for which the database may be unavailable.
@@ -233,8 +233,13 @@ class Reader:
         if after == "end":
             after = await self.end(stream, patience=patience)
         place = cursors.parse(after)
+        of = _EVENTS if tenant is None else _of_tenant(tenant)
         while True:
-            query = cursors.behind(_EVENTS, place).limit(_PAGE)
+            query = cursors.behind(of, place).limit(_PAGE)
+            # Events of others are not read again with each poll.
+            end = place
+            if tenant is not None and follow:
+                end = cursors.parse(await self.end(stream, patience=patience))
             found = await self._patiently(query, patience)
             for row in found:
                 place = cursors.place(row[_WIDTH:])
@@ -242,6 +247,7 @@ class Reader:
             if len(found) < _PAGE:
                 if not follow:
                     return
+                place = max(place, end)
                 await asyncio.sleep(_POLL)
 
     async def end(self, stream: str | None = None, *, patience: float = 0.0) -> str:
@@ -295,6 +301,7 @@ class Reader:
         prefix: str = "",
         before: tuple[int, str] | None = None,
         top: bool = False,
+        tenant: str | None = None,
     ) -> list[RunRow]:
         """
         Return at most *limit* runs, newest first.
@@ -311,6 +318,8 @@ class Reader:
             before: Only those after the run with this start time and id.
 
             top: Only those that no other run called.
+
+            tenant: Only those of this tenant.
         """
         query = sa.select(*(runs.c[name] for name in _RUN_FIELDS)).limit(limit)
         query = query.order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
@@ -323,6 +332,8 @@ class Reader:
         if top:
             version = sa.func.substr(runs.c.run_id, VERSION_AT + 1, 1)
             query = query.where(version != str(CALLED))
+        if tenant is not None:
+            query = query.where(runs.c.tenant == tenant)
         if before is not None:
             place = sa.tuple_(runs.c.started_at, runs.c.run_id)
             query = query.where(place < sa.tuple_(*map(sa.literal, before)))
@@ -400,6 +411,10 @@ class Reader:
             return [_recorded(tuple(row)) for row in connection.execute(query).all()]
 
         return await self._database.read(events)
+
+
+def _of_tenant(tenant: str) -> Query:
+    return _EVENTS.join(runs, _OF_RUN).where(runs.c.tenant == tenant)
 
 
 def _begins(name: str) -> sa.ColumnElement[bool]:

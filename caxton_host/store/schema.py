@@ -96,8 +96,10 @@ runs = sa.Table(
     sa.Column("trace_id", sa.Text),
     sa.Column("owner", sa.Text),
     sa.Column("epoch", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("tenant", _NAME),
     sa.CheckConstraint(f"state IN ({_STATES})", name="ck_runs_state"),
     sa.Index("ix_runs_started_at", "started_at"),
+    sa.Index("ix_runs_tenant", "tenant", "started_at"),
 )
 _RUNNING = sa.text("state = 'running'")
 sa.Index(
@@ -197,6 +199,7 @@ tokens = sa.Table(
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("expires_at", sa.BigInteger),
     sa.Column("revoked_at", sa.BigInteger),
+    sa.Column("tenant", _NAME),
 )
 
 #: The run of each idempotency key of a client.

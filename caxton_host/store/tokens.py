@@ -141,6 +141,7 @@ def _token(row: Any) -> TokenRow:  # noqa: ANN401 -- a row, by whichever driver
             created_at=row.created_at,
             expires_at=row.expires_at,
             revoked_at=row.revoked_at,
+            tenant=row.tenant,
         )
     except (ValueError, TypeError):
         raise StoreError(

@@ -106,6 +106,16 @@ async def test_list_of_runs_forgets_who_started_it(store: Store) -> None:
     assert await store.reader.find_run("01") == RUN
 
 
+async def test_erased_run_stays_one_of_its_tenant(store: Store) -> None:
+    begun = replace(run_started(), actor={**ANN, "tenant": "acme"})
+    await store.create(f"run/{RUN}").append(begun, DONE)
+
+    await erase(store)
+
+    (row,) = await store.reader.runs(9, tenant="acme")
+    assert (row.run_id, row.tenant, row.actor) == (RUN, "acme", "{}")
+
+
 async def test_blobs_and_other_runs_are_left(store: Store) -> None:
     await ended(store)
     await ended(store, "0194")

@@ -122,3 +122,24 @@ async def test_database_of_an_older_schema_can_serve_once_it_is_opened(
             "r",
         )
         assert [run.run_id for run in await store.reader.runs(9)] == ["r"]
+
+
+async def test_tokens_and_runs_of_an_older_schema_have_no_tenant(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upgraded_to("0007", database, tmp_path, monkeypatch)
+    added = (
+        "INSERT INTO tokens (id, name, digest, scopes, agents, roles, created_at) "
+        "VALUES ('t', '', '', '[]', '[]', '[]', 1)"
+    )
+    execute(database, RUN, added)
+    migrate.upgrade(database)
+
+    async with SqlStore.open(
+        database, clock=FakeClock(), entropy=FakeEntropy()
+    ) as store:
+        row, found = await store.reader.row("r"), await store.tokens.find("t")
+
+    assert row is not None
+    assert found is not None
+    assert (row.tenant, found.tenant) == (None, None)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
+from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import RunCompleted
 from caxton_host.errors import UsageError
 from caxton_host.ports.history import Readings
@@ -138,3 +140,67 @@ async def test_what_is_no_cursor_is_refused(store: Store, cursor: str) -> None:
 async def test_without_a_signer_there_is_no_checkpoint(store: Store) -> None:
     assert await store.reader.checkpoint() is None
     assert await store.reader.checkpoint(1) is None
+
+
+async def of_tenants(store: Store) -> None:
+    """Start runs of two tenants, and one of none, in turns."""
+    for number, tenant in enumerate(["acme", "globex", None] * 3):
+        actor: dict[str, JSON] = {"kind": "oauth", "id": "ann", "authenticated": True}
+        if tenant:
+            actor["tenant"] = tenant
+        begun = replace(run_started(), actor=actor)
+        await store.create(f"run/{number}").append(begun, line(1))
+
+
+async def test_pages_of_a_tenant_have_its_runs_and_leave_none_out(store: Store) -> None:
+    await of_tenants(store)
+
+    found: list[str] = []
+    before: tuple[int, str] | None = None
+    while rows := await store.reader.runs(1, before=before, tenant="acme"):
+        found += [row.run_id for row in rows]
+        before = rows[-1].started_at, rows[-1].run_id
+
+    assert found == ["6", "3", "0"]
+    assert len(await store.reader.runs(10)) == 9
+    assert await store.reader.runs(10, tenant="other") == []
+
+
+async def test_events_of_a_tenant_go_on_behind_a_cursor(store: Store) -> None:
+    await of_tenants(store)
+    await store.create("host/1").append(line(1))
+    read = store.reader.tail
+
+    async with aclosing(read(tenant="acme", follow=False)) as tail:
+        seen = [(event.stream, event.seq, cursor) async for event, cursor in tail]
+    async with aclosing(read(seen[2][2], tenant="acme", follow=False)) as tail:
+        rest = [(event.stream, event.seq, cursor) async for event, cursor in tail]
+
+    assert [one[:2] for one in seen] == [
+        (f"run/{run}", seq) for run in (0, 3, 6) for seq in (1, 2)
+    ]
+    assert rest == seen[3:]
+
+
+async def test_who_follows_a_tenant_misses_nothing_between_events_of_others(
+    store: Store,
+) -> None:
+    await of_tenants(store)
+    end = await store.reader.end()
+    mine, others = [await store.claim(f"run/{run}", line(2), after=2) for run in (0, 1)]
+    async with (
+        aclosing(store.reader.tail(end, tenant="acme", follow=True)) as tail,
+        asyncio.timeout(20),
+    ):
+        found = [(await anext(tail))[0]]
+        for number in (3, 4, 5):
+            coming = asyncio.create_task(anext(tail))
+            await others.append(line(number))
+            await asyncio.sleep(0.12)
+            assert not coming.done()
+            await mine.append(line(number))
+            found.append((await coming)[0])
+
+    assert [(one.stream, one.seq) for one in found] == [
+        ("run/0", seq) for seq in (3, 4, 5, 6)
+    ]

@@ -27,6 +27,7 @@ ROW = TokenRow(
     roles=("finance",),
     created_at=7,
     expires_at=9,
+    tenant="acme",
 )
 CREATED = TokenCreated(
     id=ROW.id, name="ci", scopes=("run", "read"), agents=("weather",), actor=ANN

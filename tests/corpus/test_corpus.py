@@ -31,6 +31,7 @@ _NOT_OF_A_RUN = {
     *("HostStarted", "ConfigLoaded", "ServerConnected", "ServerLost", "ToolsChanged"),
     *("ServerRestarted", "ServerDisabled", "GrantChanged", "KeyRotated", "RunErased"),
     *("BreakerOpened", "BreakerClosed", "TokenCreated", "TokenRevoked"),
+    "RunRead",
     "ServerFailed",
     "LogRestored",
 }

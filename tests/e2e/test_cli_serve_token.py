@@ -109,9 +109,37 @@ def test_token_as_a_document(desk: Shell) -> None:
         "scopes": ["decide", "run"],
         "agents": ["bank"],
         "roles": ["ops"],
+        "tenant": None,
         "revoked_at": None,
         "state": "good",
     }
+
+
+def test_a_token_of_a_tenant_says_so_in_lists_and_in_its_event(desk: Shell) -> None:
+    create(desk, "--scope", "auditor", "--tenant", "acme")
+    create(desk, "--scope", "run")
+
+    assert [one["tenant"] for one in listed(desk)] == ["acme", None]
+    made = [one["payload"] for one in events(desk) if one["type"] == "TokenCreated"]
+    assert [one.get("tenant") for one in made] == ["acme", None]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--scope", "run", "--tenant", "a/b"), "--tenant 'a/b' is not the name"),
+        (("--scope", "run", "--tenant", ""), "--tenant '' is not the name"),
+        (("--scope", "auditor", "--scope", "run"), "an auditor has no other scope"),
+    ],
+)
+def test_a_token_that_could_not_mean_anything_is_not_made(
+    words: tuple[str, ...], problem: str, desk: Shell
+) -> None:
+    done = desk("serve", "token", "create", *words)
+
+    assert (done.code, done.out) == (2, "")
+    assert problem in done.err
+    assert "To fix:" in done.err
 
 
 def test_a_token_is_written_to_a_file_that_nobody_else_can_ever_read(
@@ -196,7 +224,7 @@ def test_tokens_end_after_some_months_unless_it_is_said_otherwise(desk: Shell) -
     assert usual["expires_at"] - usual["created_at"] == 90 * 86400 * 1_000_000
     assert endless["expires_at"] is None
     columns = desk("serve", "token", "list").out.splitlines()[1].split("\t")
-    assert columns[5:] == ["never", "good"]
+    assert columns[5:] == ["", "never", "good"]
 
 
 def test_token_is_good_for_nothing_once_it_is_revoked(desk: Shell) -> None:

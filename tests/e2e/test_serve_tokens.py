@@ -181,3 +181,30 @@ def test_access_token_of_the_issuer_is_taken_and_its_owner_recorded(
     assert actor == {"kind": "oauth", "id": "ann@example.com", "authenticated": True}
     log = desk("events", "export", "--all").out
     assert good.rpartition(".")[2] not in err + log  # law 8
+
+
+def test_tenants_share_a_host_and_reads_are_in_its_log(desk: Shell) -> None:
+    acme = token(desk, "--scope", "run", "--tenant", "acme")
+    globex = token(desk, "--scope", "admin", "--tenant", "globex")
+    auditor = token(desk, "--scope", "auditor")
+    with served(desk) as host:
+        body = {"agent": "quick"}
+        run = host.ask("POST", f"{RUNS}?wait=30", acme, json=body).json()["run_id"]
+        gone = host.ask("GET", f"{RUNS}/{run}", globex)
+        listed = host.ask("GET", RUNS, globex).json()
+        events = host.ask("GET", "/api/v1/events", globex).json()
+        for _ in range(3):
+            assert host.ask("GET", f"{RUNS}/{run}/result", auditor).status_code == OK
+        refused = host.ask("POST", f"{RUNS}/{run}/cancel", auditor, json={})
+        host.stop(signal.SIGTERM)
+
+    assert (gone.status_code, refused.status_code) == (404, 403)
+    assert (listed["runs"], listed["next"]) == ([], None)
+    assert (events["events"], events["more"]) == ([], False)
+    lines = map(json.loads, desk("events", "export", "--all").out.splitlines())
+    reads = [one["payload"] for one in lines if one["type"] == "RunRead"]
+    (output,) = [one for one in reads if one["what"] == "output"]
+    assert output["run"] == run
+    assert output["actor"]["id"] == Token.parse(auditor).id  # type: ignore[union-attr]  # it is one
+    lists = [one["actor"]["tenant"] for one in reads if not one["run"]]
+    assert lists == ["globex", "globex"]

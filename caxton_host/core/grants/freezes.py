@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 from ...errors import Suspend
 from ..calls import JSON
 from ..log.events import Event, Frozen, Recorded, RunSuspended, Thawed
+from .principals import named
 
 #: The stream of all freezes.
 FREEZES = "freezes"
@@ -32,8 +33,7 @@ def token_of(actor: Mapping[str, JSON]) -> str:
     >>> token_of({"kind": "oauth", "id": "ann"})
     'oauth/ann'
     """
-    kind, name = str(actor.get("kind")), str(actor.get("id"))
-    return name if kind == "token" else f"{kind}/{name}"
+    return str(actor.get("id")) if actor.get("kind") == "token" else named(actor)
 
 
 @dataclass(frozen=True, slots=True)

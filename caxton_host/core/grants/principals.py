@@ -1,8 +1,8 @@
 """
-Callers over the network: their tokens, scopes and agents.
+Callers over the network: their tokens, scopes, agents and tenants.
 
-A scope says what a principal may do; its agents say with which of them. A run that a
-principal may not see looks to it as if it did not exist.
+A scope says what a principal may do; its agents say with which of them, and its tenant
+whose runs. A run that a principal may not see looks to it as if it did not exist.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -20,15 +20,28 @@ from typing import Literal, Self, TypeAlias
 from ..calls import JSON
 from ..log.events import Recorded
 
-Scope: TypeAlias = Literal["run", "read", "decide", "admin"]
+Scope: TypeAlias = Literal["run", "read", "decide", "auditor", "admin"]
 
 #: Each scope, with its description.
 SCOPES: Mapping[Scope, str] = {
     "run": "start agents; see, cancel, resume and fork the runs that it started",
     "read": "see the runs of everybody, and their events",
     "decide": "approve and deny calls, and resolve those in doubt",
+    "auditor": "read everything, freezes, servers and the host's events too; change "
+    "nothing",
     "admin": "all of it; servers, tools, checkpoints and the configuration too",
 }
+
+#: The scopes that include each scope.
+_INCLUDED_IN: Mapping[Scope, frozenset[Scope]] = {
+    "run": frozenset({"run", "admin"}),
+    "read": frozenset({"read", "auditor", "admin"}),
+    "decide": frozenset({"decide", "admin"}),
+    "auditor": frozenset({"auditor", "admin"}),
+    "admin": frozenset({"admin"}),
+}
+#: Without an agent, they concern the host, and are for principals without a tenant.
+_OF_HOST: frozenset[Scope] = frozenset({"auditor", "admin"})
 
 #: In place of the scopes of a token: it is good for the sessions that its agents name,
 #: and for nothing else.
@@ -60,11 +73,16 @@ class Principal:
 
         claims: What its token says of it, if an authorization server issued it.
 
+        tenant: What other tenants have does not exist for it; ``None``: it is an
+            operator of the host, and sees what all have.
+
     >>> ann = Principal(kind="token", id="t1", scopes=frozenset({"run"}))
     >>> ann.may("run", "weather"), ann.may("read", "weather")
     (True, False)
     >>> ann.key
     'token/t1'
+    >>> replace(ann, tenant="acme").key
+    '@acme/token/t1'
     """
 
     kind: str
@@ -78,26 +96,36 @@ class Principal:
     claims: Mapping[str, JSON] = field(
         default_factory=dict[str, JSON], repr=False, compare=False
     )
+    tenant: str | None = None
 
     @property
     def key(self) -> str:
         """Its key for quotas and stored values."""
-        return key_of(self.actor)
+        return named(self.actor)
 
     @property
     def actor(self) -> dict[str, JSON]:
         """The actor in events."""
-        return {
+        actor: dict[str, JSON] = {
             "kind": self.kind,
             "id": self.id,
             "authenticated": self.authenticated,
         }
+        return actor if self.tenant is None else {**actor, "tenant": self.tenant}
 
     def may(self, scope: Scope, agent: str | None = None) -> bool:
-        """Return whether it has a scope, and for that agent if one is given."""
-        if not self.scopes & {scope, "admin"}:
+        """
+        Return whether it has a scope: for that agent, or else for the host.
+
+        >>> boss = Principal(kind="", id="", scopes=frozenset({"admin"}), tenant="acme")
+        >>> boss.may("admin", "weather"), boss.may("admin"), boss.may("run")
+        (True, False, True)
+        """
+        if not self.scopes & _INCLUDED_IN[scope]:
             return False
-        return agent is None or self.reaches(agent)
+        if agent is None:
+            return self.tenant is None or scope not in _OF_HOST
+        return self.reaches(agent)
 
     def reaches(self, agent: str) -> bool:
         """Return whether it may use an agent."""
@@ -114,16 +142,19 @@ class Principal:
 
     @property
     def reads_all(self) -> bool:
-        """Whether it may read the runs of every agent."""
-        return self.may("admin") or (self.may("read") and "*" in self.agents)
+        """Whether it may read the runs of every agent and tenant."""
+        every = self.tenant is None and "*" in self.agents
+        return self.may("auditor") or (self.may("read") and every)
 
     def sees(self, agent: str, actor: Mapping[str, JSON]) -> bool:
         """Return whether it may read a run of *agent* that *actor* started."""
+        if self.tenant is not None and self.tenant != actor.get("tenant"):
+            return False
         return self.may("read", agent) or self.may("decide", agent) or self.owns(actor)
 
     def shown(self, recorded: Recorded) -> Recorded:
         """Return an event without its position, which would count events of others."""
-        return recorded if self.may("admin") else replace(recorded, position=0)
+        return recorded if self.may("auditor") else replace(recorded, position=0)
 
     def owns(self, actor: Mapping[str, JSON]) -> bool:
         """Return whether it started the run of *actor*."""
@@ -131,12 +162,31 @@ class Principal:
 
     def is_actor(self, actor: Mapping[str, JSON]) -> bool:
         """Return whether it is *actor*."""
-        return actor.get("kind") == self.kind and actor.get("id") == self.id
+        return named(actor) == self.key
 
 
-def key_of(actor: Mapping[str, JSON]) -> str:
-    """Return the `Principal.key` of an actor."""
-    return f"{actor.get('kind')}/{actor.get('id')}"
+def named(actor: Mapping[str, JSON]) -> str:
+    """
+    Return what tells an actor from others: kind and id, with its tenant before them.
+
+    >>> named({"kind": "oauth", "id": "ann", "tenant": "acme"})
+    '@acme/oauth/ann'
+    """
+    tenant = actor.get("tenant")
+    name = f"{actor.get('kind')}/{actor.get('id')}"
+    return name if tenant is None else f"@{tenant}/{name}"
+
+
+def scopes_in(words: Collection[str]) -> frozenset[Scope]:
+    """
+    Return the scopes among *words*; an auditor has no other.
+
+    >>> scopes_in(["admin", "auditor", "email"])
+    frozenset({'auditor'})
+    """
+    if "auditor" in words:
+        return frozenset({"auditor"})
+    return frozenset(scope for scope in SCOPES if scope in words)
 
 
 class Callers:
@@ -175,6 +225,7 @@ SIGNATURES: Mapping[str, tuple[str, str | None]] = {
 }
 
 _PATTERN = re.compile(r"[A-Za-z0-9_.*-]{1,64}")
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 _FORM = re.compile(PREFIX + "([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 _ID_SIZE, _SECRET_SIZE = 8, 32
 #: Compared where there is no token, so that the time does not reveal that.
@@ -236,3 +287,13 @@ def is_agent_pattern(text: str) -> bool:
     (True, False)
     """
     return _PATTERN.fullmatch(text) is not None
+
+
+def is_tenant(text: str) -> bool:
+    """
+    Return whether *text* can be the name of a tenant.
+
+    >>> is_tenant("acme.eu"), is_tenant("acme/ann"), is_tenant("")
+    (True, False, False)
+    """
+    return _TENANT.fullmatch(text) is not None

@@ -625,6 +625,8 @@ class TokenCreated(Event):
         id: The id of the token and of its principal.
 
         expires_at: Microseconds since 1970, UTC; ``None``: never.
+
+        tenant: The tenant of its principal, if it has one.
     """
 
     id: str
@@ -634,6 +636,7 @@ class TokenCreated(Event):
     roles: tuple[JSON, ...] = ()
     expires_at: int | None = None
     actor: Payload
+    tenant: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -641,6 +644,26 @@ class TokenRevoked(Event):
     """A token was revoked."""
 
     id: str
+    actor: Payload
+
+
+# -- who reads -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRead(Event):
+    """
+    A caller read what a run did, over the control API or as an MCP resource.
+
+    Attributes:
+        run: Its id; ``""``: runs of a list, or events of all runs that it may see.
+
+        what: ``run``, ``output``, ``events``, ``blob``, ``explanation``, ``approval``,
+            ``runs``, ``approvals``.
+    """
+
+    run: str
+    what: str
     actor: Payload
 
 
@@ -656,7 +679,7 @@ class Frozen(Event):
         kind: ``agent``, ``token`` or ``server``.
 
         name: Of a token, its id; of a subject of an authorization server,
-            ``oauth/SUBJECT``.
+            ``oauth/SUBJECT``, or ``@TENANT/oauth/SUBJECT``.
     """
 
     kind: str
@@ -705,6 +728,7 @@ _RARE = {
     "ToolCompleted": ("cached", "withheld", "settles", "reached"),
     "ApprovalRequested": ("not_by", "sources"),
     "RunSuspended": ("frozen", "unsent"),
+    "TokenCreated": ("tenant",),
     "RunStarted": (
         *("unlisted", "program", "command"),
         *("bounds", "vouched", "called_by", "callers", "carried"),

@@ -69,6 +69,9 @@ class RunRow:
             ``None``: none has to.
 
         epoch: How many times a host has begun to drive it.
+
+        tenant: Of the principal that started it, if that has one. It stays when the
+            run is erased.
     """
 
     run_id: str
@@ -82,6 +85,7 @@ class RunRow:
     trace_id: str | None
     owner: str | None
     epoch: int
+    tenant: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -143,6 +143,7 @@ async def caller(asked: Asked) -> Response:
             "scopes": scopes,
             "agents": [*who.agents],
             "roles": [*who.roles],
+            "tenant": who.tenant,
             "edit": may_edit(asked),
         }
     )

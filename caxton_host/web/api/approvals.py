@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from functools import partial
 
@@ -12,6 +11,7 @@ from ...core.grants.approvals import VERDICTS, Verdict
 from ...errors import CaxtonError
 from ...runs.approvals import Waiting, waiting_in
 from ...runs.recording import Recording
+from ...service.run_service import sees
 from ..edge.messages import Refusal
 from .operations import Answer, Asked, Operation, Parameter, answer, takes
 from .runs import REASON, STARTED, WAIT, going_on
@@ -25,10 +25,12 @@ _LOOKED_AT = 1_000
 async def list_(asked: Asked) -> Response:
     """Return the waiting calls of runs that the caller may see."""
     store = asked.service.store
-    rows = await store.reader.runs(_LOOKED_AT, asked.text("agent"), "suspended")
+    rows = await store.reader.runs(
+        _LOOKED_AT, asked.text("agent"), "suspended", tenant=asked.who.tenant
+    )
     found: list[Waiting] = []
     for row in reversed(rows):
-        if asked.who.sees(row.agent, json.loads(row.actor)):
+        if sees(asked.who, row):
             try:
                 found += _waiting(asked, await Recording.load(row.run_id, store.reader))
             except CaxtonError as exc:
@@ -98,6 +100,7 @@ OPERATIONS: tuple[Operation, ...] = (
         about="List the calls that wait for approval, oldest first, of the newest "
         "suspended runs. `more`: others may wait.",
         scopes=("run", "read", "decide"),
+        shows="approvals",
         handler=list_,
         parameters=(
             Parameter(
@@ -117,6 +120,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "event of the "
         "question.",
         scopes=("run", "read", "decide"),
+        shows="approval",
         handler=show,
         answers={200: Answer(about="The question.", schema="Approval")},
         problems=("not-found", "erased"),

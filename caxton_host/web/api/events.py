@@ -20,6 +20,7 @@ from ...core.log.runs import ENDS, GOING_ON
 from ...core.names import RUN, run_of, stream_of
 from ...errors import CaxtonError
 from ...ports.history import Readings
+from ...service.run_service import sees
 from .cursors import Plain
 from .operations import Answer, Asked, Operation, Page, Parameter
 
@@ -180,16 +181,16 @@ async def of_run(asked: Asked) -> Response:
 
 async def of_all(asked: Asked) -> Response:
     """Return events of all streams that the caller may see."""
-    store = asked.service.store
+    store, of = asked.service.store, asked.who.tenant
     cursors = await asked.desk.cursors.of(asked.who, store.reader)
     after = await _after(asked, cursors)
     seen = _Seen(asked.who, store.reader)
     if not _wants_stream(asked):
-        found = store.reader.tail(after, follow=False)
+        found = store.reader.tail(after, tenant=of, follow=False)
         return await _page(asked, cursors, after, found, seen)
     if after is not None:
         await _nothing_behind(store.reader, None, after)
-    found = store.reader.tail(after, follow=True, patience=_PATIENCE)
+    found = store.reader.tail(after, tenant=of, follow=True, patience=_PATIENCE)
     return _follow(asked, cursors, after, seen.of(found))
 
 
@@ -282,12 +283,10 @@ class _Seen:
     async def may(self, stream: str) -> bool:
         """Return whether the principal may see a stream."""
         if not stream.startswith(RUN):
-            return self.who.may("admin")
+            return self.who.may("auditor")
         if stream not in self._runs:
             row = await self.store.row(run_of(stream))
-            self._runs[stream] = row is not None and self.who.sees(
-                row.agent, json.loads(row.actor)
-            )
+            self._runs[stream] = row is not None and sees(self.who, row)
             if len(self._runs) > _REMEMBERED:
                 self._runs.popitem(last=False)
         return self._runs[stream]
@@ -322,6 +321,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "they are "
         "streamed as they are recorded, and the stream ends with the run.",
         scopes=("run", "read", "decide"),
+        shows="events",
         handler=of_run,
         parameters=_PARAMETERS,
         answers={
@@ -337,9 +337,10 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/events",
-        about="List the events of all runs that you may see, and for admin those of "
-        "hosts.",
+        about="List the events of all runs that you may see, and for admin and auditor "
+        "those of hosts.",
         scopes=("read",),
+        shows="events",
         handler=of_all,
         parameters=_PARAMETERS,
         answers={200: Answer(about="Events.", schema="Events", stream=True)},

@@ -67,7 +67,7 @@ OPERATIONS: tuple[Operation, ...] = (
         method="GET",
         path="/freezes",
         about="List what is frozen, oldest first.",
-        scopes=("admin",),
+        scopes=("auditor",),
         handler=list_,
         answers=_FROZEN,
     ),
@@ -77,7 +77,8 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/freezes",
         about="Freeze an agent, a token or a server: its calls stop on every host of "
         "the log, and its runs are suspended at their next call. A token is named by "
-        "its name or id, and a subject of the authorization server by `oauth/SUBJECT`.",
+        "its name or id, and a subject of the authorization server by `oauth/SUBJECT`, "
+        "or `@TENANT/oauth/SUBJECT`.",
         scopes=("admin",),
         handler=freeze,
         body=_BODY,

@@ -219,6 +219,7 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
         scopes=_TEXTS,
         agents=_TEXTS,
         roles=_TEXTS,
+        tenant=_MAYBE_TEXT,
         edit=_FLAG,
     ),
     "Tool": _document(

@@ -255,6 +255,8 @@ class Operation:
         problems: Kinds of problems that it may end in, besides those of all.
 
         reads: It reads much of the log: a few do so at a time, in turns.
+
+        shows: What it shows of runs, as `RunRead` records it.
     """
 
     id: str
@@ -268,6 +270,7 @@ class Operation:
     answers: Mapping[int, Answer]
     problems: tuple[str, ...] = ()
     reads: bool = False
+    shows: str = ""
 
     @property
     def tag(self) -> str:
@@ -307,12 +310,19 @@ class Operation:
             body=self._body(request),
         )
         if not self.reads:
-            return await self.handler(asked)
+            return await self._handled(asked)
         with desk.readers.admit(who.key) as ticket:
             await ticket.turn()
             if await request.is_disconnected():
                 raise GoneError
-            return await self.handler(asked)
+            return await self._handled(asked)
+
+    async def _handled(self, asked: Asked) -> Response:
+        found = await self.handler(asked)
+        if self.shows:
+            run = asked.path.get("run", "")
+            asked.service.reads.note(asked.who, run, self.shows)
+        return found
 
     def _given(self, request: Request) -> dict[str, JSON]:
         query: QueryParams = request.query_params

@@ -21,7 +21,7 @@ from ...gateway.results import answered
 from ...runs.executor import trace_of
 from ...runs.explain import checks_of, explanation
 from ...runs.recording import Recording, summary_of
-from ...service.run_service import Submission
+from ...service.run_service import Submission, sees
 from ..edge.messages import Refusal
 from .operations import (
     IN_PATH,
@@ -164,10 +164,11 @@ async def _visible(asked: Asked, limit: int) -> tuple[list[RunRow], str | None]:
             prefix=asked.text("prefix") or "",
             before=before,
             top=asked.text("top") is not None,
+            tenant=asked.who.tenant,
         )
         for row in rows:
             before = row.started_at, row.run_id
-            if asked.who.sees(row.agent, json.loads(row.actor)):
+            if sees(asked.who, row):
                 found.append(row)
                 if len(found) == limit:
                     return found, _cursor(before)
@@ -390,6 +391,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/runs",
         about="List the runs that you may see, newest first.",
         scopes=("run", "read", "decide"),
+        shows="runs",
         handler=list_,
         parameters=_LIST,
         answers={200: Answer(about="A page of runs.", schema="Runs")},
@@ -401,6 +403,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/runs/{run}",
         about="Show a run.",
         scopes=("run", "read", "decide"),
+        shows="run",
         handler=show,
         answers={200: Answer(about="The run.", schema="Run")},
         problems=("not-found",),
@@ -412,6 +415,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/runs/{run}/result",
         about="Return the output of a run that has ended.",
         scopes=("run", "read", "decide"),
+        shows="output",
         handler=result,
         answers={
             200: Answer(about="The run has ended.", schema="RunResult"),
@@ -487,6 +491,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/runs/{run}/explain",
         about="Explain why a call was allowed or denied, rule by rule.",
         scopes=("run", "read", "decide"),
+        shows="explanation",
         handler=explain,
         parameters=(
             Parameter(

@@ -25,6 +25,8 @@ from ...core.grants.principals import (
     Principal,
     Token,
     is_agent_pattern,
+    is_tenant,
+    scopes_in,
 )
 from ...core.names import is_server_name
 from ...core.text.urls import in_the_clear, is_loopback, origin
@@ -329,7 +331,16 @@ class OAuthIdentity:
             raise self.challenge.refusal(problem)
         if (found := _principal(claims)) is None:
             raise self.challenge.refusal("what it says of its owner cannot be")
-        return replace(found, token=token)
+        return self._of_tenant(replace(found, token=token), claims)
+
+    def _of_tenant(self, who: Principal, claims: Mapping[str, Any]) -> Principal:
+        if self.oauth.tenant_claim is None:
+            return who
+        tenant = claims.get(self.oauth.tenant_claim)
+        # law 4: without a tenant it would see what all have
+        if not isinstance(tenant, str) or not is_tenant(tenant):
+            raise self.challenge.refusal("it names no tenant")
+        return replace(who, tenant=tenant)
 
     def _claims(self, token: str, key: jwt.PyJWK, algorithm: str) -> dict[str, Any]:
         try:
@@ -385,7 +396,7 @@ def _principal(claims: Mapping[str, Any]) -> Principal | None:
     return Principal(
         kind="oauth",
         id=subject,
-        scopes=frozenset(scope for scope in SCOPES if scope in said),
+        scopes=scopes_in(said),
         agents=agents,
         roles=tuple(roles)[:_MOST],
         sessions=tuple(sorted(sessions))[:_MOST],
@@ -452,13 +463,15 @@ def _bearer(row: TokenRow) -> Principal:
             scopes=frozenset(),
             agents=(),
             sessions=row.agents,
+            tenant=row.tenant,
         )
     return Principal(
         kind="token",
         id=row.id,
-        scopes=frozenset(scope for scope in SCOPES if scope in row.scopes),
+        scopes=scopes_in(row.scopes),
         agents=row.agents,
         roles=row.roles,
+        tenant=row.tenant,
     )
 
 

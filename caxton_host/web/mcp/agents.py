@@ -243,6 +243,7 @@ class AgentResources:
             await self.service.code.refresh()
             return self._agent(who, unquote(name))
         row = await self.service.row(who, unquote(found["run"]))
+        self.service.reads.note(who, row.run_id, "events" if found["events"] else "run")
         if found["events"]:
             return await self._events(who, row.run_id, found["after"])
         run = (await summary_of(self.service.store.reader, row)).to_document()

@@ -145,7 +145,7 @@ class HttpRouter:
         scope["caxton.client"] = _client_of(session)
 
         def key(request: object) -> tuple[str, ...]:
-            return who.kind, who.id, session.decode("latin-1"), repr(request)
+            return who.key, session.decode("latin-1"), repr(request)
 
         if message.get("method") in _CALLS:
             scope["caxton.call"] = key(message.get("id"))

@@ -211,6 +211,37 @@ async def test_its_scopes_name_the_sessions_that_it_opens(
     assert not who.opens("other")
 
 
+@pytest.mark.parametrize("claim", ["org", "https://id.test/org"])
+async def test_its_tenant_is_what_the_configured_claim_says(
+    claim: str, issuer: Issuer
+) -> None:
+    issuer.renew(tenant_claim=claim)
+    claims: dict[str, Any] = {claim: "acme"}
+    who = await issuer.who(issuer.token(**claims))
+
+    assert (who.tenant, who.key) == ("acme", "@acme/oauth/ann")
+    assert who.actor["tenant"] == "acme"
+
+
+@pytest.mark.parametrize("said", [None, "", "a/b", "@acme", ["acme"], {}, 7, "a" * 65])
+async def test_who_names_no_tenant_is_not_let_in_where_tenants_are(
+    said: object, issuer: Issuer
+) -> None:  # law 4: without a tenant it would see what all have
+    issuer.renew(tenant_claim="org")
+
+    assert await issuer.refusal(issuer.token(org=said)) == "it names no tenant"
+
+
+async def test_a_claim_that_is_not_configured_is_no_tenant(issuer: Issuer) -> None:
+    assert (await issuer.who(issuer.token(org="acme"))).tenant is None
+
+
+async def test_an_auditor_has_no_other_scope(issuer: Issuer) -> None:
+    who = await issuer.who(issuer.token(scope="caxton:auditor admin"))
+
+    assert who.scopes == {"auditor"}
+
+
 async def test_token_of_the_host_is_taken_as_well(issuer: Issuer) -> None:
     text = Token.new(FakeEntropy()).text
 

@@ -43,6 +43,7 @@ def test_every_key_is_read(folder: Folder) -> None:
         audience = "https://agents.example.com/mcp"
         algorithms = ["ES256"]
         jwks = "https://id.example.com/keys"
+        tenant_claim = "org"
         """
     ).serve
 
@@ -63,6 +64,7 @@ def test_every_key_is_read(folder: Folder) -> None:
             audience="https://agents.example.com/mcp",
             algorithms=("ES256",),
             jwks="https://id.example.com/keys",
+            tenant_claim="org",
         ),
     )
 
@@ -135,6 +137,7 @@ def test_rate_is_one_of_minutes(said: str, number: int, folder: Folder) -> None:
             "serve.oauth.issuer",
             "user name",
         ),
+        (OAUTH + "tenant_claim = ''", "serve.oauth.tenant_claim", "not the name of a"),
         (OAUTH + "jwks = 'http://id.test'", "serve.oauth.jwks", "is not https"),
         (OAUTH + "algorithms = []", "serve.oauth.algorithms", "is empty"),
         (OAUTH + "algorithms = ['HS256']", "serve.oauth.algorithms.1", "known values"),

@@ -277,3 +277,20 @@ async def test_freezes_of_many_processes_are_all_recorded() -> None:
     standing: Mapping[Key, object] = (await freezes_of(scene.store)).standing
     assert {name for _, name in standing} == {*names}
     assert len(await scene.store.reader.read(FREEZES)) == len(names)
+
+
+async def test_a_subject_of_a_tenant_is_frozen_alone() -> None:
+    scene = Icy(calling(WEATHER))
+    ann: dict[str, JSON] = {"kind": "oauth", "id": "ann", "authenticated": True}
+    event = Frozen(kind="token", name="@acme/oauth/ann", actor=BOB, reason="")
+    for name in ("@acme", "@acme/ann", "@/oauth/ann"):
+        with pytest.raises(NotFoundError, match="no token"):
+            await freeze(scene.store, replace(event, name=name), agents=(), servers=())
+    await freeze(scene.store, event, agents=(), servers=())
+    await scene.host.freezes.look()
+
+    await scene.host.freezes.check("weather", {**ann, "tenant": "globex"})
+    await scene.host.freezes.check("weather", ann)
+    with pytest.raises(UsageError, match="@acme/oauth/ann is frozen"):
+        await scene.host.freezes.check("weather", {**ann, "tenant": "acme"})
+    await scene.thaw("token", "@acme/oauth/ann")

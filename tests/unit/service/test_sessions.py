@@ -187,6 +187,16 @@ async def test_other_principals_have_limits_of_their_own() -> None:
     assert len(desk.streams()) == 2
 
 
+async def test_subjects_of_one_name_in_two_tenants_share_no_limits() -> None:
+    acme, globex = replace(ANN, tenant="acme"), replace(ANN, tenant="globex")
+    async with serving(Desk(TWICE)) as desk:
+        assert await desk.said(LOOK, LOOK, LOOK, who=acme) == [OK, OK, "budget"]
+        assert await desk.said(LOOK, who=globex) == [OK]
+        await desk.sessions.close(desk.by(acme).key)
+        assert await desk.said(LOOK, who=acme) == ["budget"]
+        assert await desk.said(LOOK) == [OK]
+
+
 async def test_the_next_stream_carries_what_the_last_one_counted() -> None:  # law 4
     async with serving(Desk(TWICE)) as desk:
         await desk.said(LOOK)

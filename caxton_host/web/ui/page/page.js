@@ -441,7 +441,7 @@ const VIEWS = {
 };
 
 const offered = () =>
-  Object.keys(VIEWS).filter((name) => !VIEWS[name].needs || t.may(shown.caller, VIEWS[name].needs));
+  Object.keys(VIEWS).filter((name) => !VIEWS[name].needs || (t.may(shown.caller, VIEWS[name].needs) && !shown.caller.tenant));
 
 function where() {
   const [name, id] = location.hash.slice(1).split("/");

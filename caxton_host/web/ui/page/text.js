@@ -132,7 +132,7 @@ export function may(caller, scope) {
 export function owns(caller, run) {
   return (
     may(caller, "admin") ||
-    (may(caller, "run") && run.actor.kind === caller.kind && run.actor.id === caller.id)
+    (may(caller, "run") && ["kind", "id", "tenant"].every((key) => (run.actor[key] ?? null) === (caller[key] ?? null)))
   );
 }
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from caxton_host.core.calls import JSON
 from caxton_host.core.grants.freezes import FREEZES, KINDS, Freezes, Halted, frozen_in
 from caxton_host.core.log.events import Frozen, Recorded, RunSuspended, Thawed
 
@@ -82,3 +83,13 @@ def test_event_whose_payload_was_erased_changes_nothing() -> None:
     erased = replace(frozen, seq=2, event=None)
 
     assert Freezes().after(frozen).after(erased).standing == {("agent", "a"): frozen}
+
+
+def test_a_subject_is_frozen_in_its_tenant_and_not_in_others() -> None:
+    frozen = Frozen(kind="token", name="@acme/oauth/ann", actor={}, reason="")
+    found = fold([recorded(1, frozen)])
+    ann: dict[str, JSON] = {"kind": "oauth", "id": "ann"}
+
+    assert found.on("a", {**ann, "tenant": "acme"}) == ("token", "@acme/oauth/ann")
+    assert found.on("a", {**ann, "tenant": "globex"}) is None
+    assert found.on("a", ann) is None

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from caxton_host.core.calls import JSON
 from caxton_host.core.grants.principals import (
+    SCOPES,
     Callers,
     Principal,
     Scope,
     Token,
     is_agent_pattern,
+    is_tenant,
+    scopes_in,
 )
 from caxton_host.core.log.events import Recorded
 from tests.unit.store.fakes import FakeEntropy
@@ -108,7 +115,58 @@ def test_an_access_token_is_kept_for_its_principal_as_long_as_it_asks() -> None:
     assert old.token not in repr(old)  # law 8
     with callers.kept(old):
         with callers.kept(new):
-            assert callers.token("oauth/ann") == new.token
+            assert callers.token(new.key) == new.token
             assert callers.token("oauth/bob") == callers.token("token/ann") == ""
         assert callers.token("oauth/ann") == old.token
     assert callers.token("oauth/ann") == ""
+
+
+SUBJECTS = st.text(st.sampled_from("@/abo"), min_size=1, max_size=8)
+TENANTS = st.none() | st.sampled_from(["a", "oauth", "token", "b.c"])
+
+
+@given(*(st.tuples(TENANTS, st.sampled_from(["oauth", "token"]), SUBJECTS),) * 2)
+def test_no_two_principals_have_one_key(
+    one: tuple[str | None, str, str], other: tuple[str | None, str, str]
+) -> None:
+    first, second = (
+        Principal(kind=kind, id=name, scopes=frozenset({"run"}), tenant=tenant)
+        for tenant, kind, name in (one, other)
+    )
+
+    assert (first.key == second.key) is (one == other)
+    assert first.is_actor(second.actor) is (one == other)
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_nothing_of_another_tenant_is_seen_with_any_scope(scope: Scope) -> None:
+    run: dict[str, JSON] = {"kind": "oauth", "id": "ann", "tenant": "acme"}
+    own = Principal(kind="oauth", id="ann", scopes=frozenset({scope}), tenant="acme")
+
+    assert own.sees("weather", run)
+    assert replace(own, tenant=None).sees("weather", run) is (scope != "run")
+    assert not replace(own, tenant="globex").sees("weather", run)
+    assert not own.sees("weather", {"kind": "oauth", "id": "ann"})
+
+
+def test_a_tenant_has_no_say_about_the_host() -> None:
+    boss = Principal(kind="token", id="b", scopes=frozenset({"admin"}), tenant="acme")
+
+    assert not boss.may("admin")
+    assert not boss.may("auditor")
+    assert not boss.reads_all
+    assert boss.may("admin", "weather")
+    assert boss.may("decide")
+
+
+def test_an_auditor_reads_and_does_nothing_else() -> None:
+    auditor = Principal(kind="token", id="a", scopes=scopes_in(["auditor", "run"]))
+
+    assert {scope for scope in SCOPES if auditor.may(scope)} == {"read", "auditor"}
+    assert auditor.reads_all
+    assert not auditor.owns(auditor.actor)
+
+
+@pytest.mark.parametrize("text", ["", "-a", "a/b", "a b", "@a", "a\n", "a" * 65, "é"])
+def test_what_is_no_name_of_a_tenant(text: str) -> None:
+    assert not is_tenant(text)

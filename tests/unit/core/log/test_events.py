@@ -102,6 +102,7 @@ def test_every_event_of_the_design_is_there() -> None:
         "RunErased",
         "TokenCreated",
         "TokenRevoked",
+        "RunRead",
         "Frozen",
         "Thawed",
     ]

@@ -169,5 +169,6 @@ async def test_a_caller_is_told_who_it_is(tmp_path: Path) -> None:
         "scopes": ["admin"],
         "agents": ["*"],
         "roles": [],
+        "tenant": None,
         "edit": True,
     }

@@ -248,6 +248,7 @@ def test_document_says_whose_tokens_are_taken_and_for_what() -> None:
             "caxton:run",
             "caxton:read",
             "caxton:decide",
+            "caxton:auditor",
             "caxton:admin",
         ],
         "bearer_methods_supported": ["header"],

@@ -68,6 +68,9 @@ test("runs are ended by who started them, and by admin", () => {
   const run = { actor: { kind: "token", id: "ann" } };
   assert.ok(t.owns(ann, run) && t.owns(boss, run));
   assert.ok(!t.owns({ ...ann, id: "bob" }, run) && !t.owns({ ...ann, scopes: ["read"] }, run));
+  const acme = { ...run, actor: { ...run.actor, tenant: "acme" } };
+  assert.ok(t.owns({ ...ann, tenant: "acme" }, acme) && !t.owns({ ...ann, tenant: null }, acme));
+  assert.ok(t.owns({ ...ann, tenant: null }, run) && !t.owns({ ...ann, tenant: "globex" }, acme));
 });
 
 test("calls are decided in the role that the rule asks for, in time", () => {

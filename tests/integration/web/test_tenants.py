@@ -7,6 +7,7 @@ one without a row fails.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -27,7 +28,7 @@ from caxton_host.core.text.globs import Pattern
 from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.runs.freezing import FreezeWatch
 from caxton_host.service.read_log import ReadLog
-from caxton_host.web.api.openapi import document
+from caxton_host.web.api.openapi import OPERATIONS, document
 from caxton_host.web.app import application
 from caxton_host.web.edge.listen import bind, listening
 from caxton_host.web.mcp import agents
@@ -289,6 +290,31 @@ async def test_lists_of_a_tenant_are_those_of_a_host_without_others(
     assert {one["stream"] for one in own["events"]} == {f"run/{it.run}"}
     assert {one["position"] for one in own["events"]} == {None}
     assert all(one["cursor"].startswith("o-") for one in own["events"])
+
+
+async def test_who_follows_all_events_gets_those_of_its_tenant(tmp_path: Path) -> None:
+    follow = as_("stranger") | {"accept": "text/event-stream"}
+    async with world(tmp_path) as it, asyncio.timeout(60):
+        path, told = "/api/v1/events?after=end", list[str]()
+        async with it.client.stream("GET", path, headers=follow) as answer:
+            other = (await it.ask("ann", "startRun")).json()["run_id"]
+            own = (await it.ask("stranger", "startRun")).json()["run_id"]
+            async for line in answer.aiter_lines():
+                told.append(line)
+                if "RunSuspended" in line:
+                    break
+
+    text = "\n".join(told)
+    assert f'"run/{own}"' in text
+    assert other not in text
+    assert it.run not in text
+
+
+def test_whatever_shows_a_run_says_so() -> None:
+    for one in OPERATIONS:
+        is_read = one.method == "GET" and "run" in one.in_path
+        lists = one.path in {"/runs", "/approvals", "/events"} and one.method == "GET"
+        assert bool(one.shows) is (is_read or lists), one.id
 
 
 async def test_a_tenant_has_its_runs_and_the_operator_those_of_all(

@@ -73,6 +73,7 @@ EVENT: Mapping[str, Any] = {
 }
 REPLAY: Mapping[str, Any] = {
     "$type": "caxton.replay/v1",
+    "executed": bool,
     "run_id": TEXT,
     "verdict": TEXT,
     "calls": COUNT,

@@ -185,7 +185,9 @@ def test_no_terminal_and_no_input_at_all(demo: Shell) -> None:
     done = demo.typed("run", "a")
     assert (done.code, done.out) == (0, '"12 °C"\n')
     assert "\x1b" not in done.err
-    assert done.err.count("\n") == 3
+    # On a busy machine, what takes long is told before.
+    told = [line for line in done.err.splitlines() if not line.startswith("waiting")]
+    assert len(told) == 3
     script = 'exec "$0" run a -q <&-'
     closed = subprocess.run(
         ["sh", "-c", script, CAXTON],

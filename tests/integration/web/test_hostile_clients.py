@@ -180,7 +180,8 @@ HARM: Mapping[str, Harm] = {
     ),
     "resources": Harm(
         body=json.dumps(message("resources/read", uri="file:///etc/passwd")).encode(),
-        error=METHOD,
+        error=-32000,
+        attempts=1,
     ),
     "sampling of the host": Harm(
         body=json.dumps(message("sampling/createMessage", messages=[])).encode(),

@@ -126,7 +126,7 @@ ROUTES: Mapping[str, Row] = {
 #: The methods of MCP that tell of the configuration only, and those that name runs.
 OF_CONFIG = {
     *("tools/list", "resources/list", "resources/templates/list"),
-    *("subscriptions/listen", "server/discover", "ping"),
+    *("subscriptions/listen", "server/discover", "ping", "logging/setLevel"),
 }
 OF_RUNS = {"tools/call", "resources/read"}
 

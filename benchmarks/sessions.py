@@ -165,6 +165,7 @@ args = ["-m", "caxton_host.demo_server"]
 [[sessions.idle.allow]]
 tools = ["demo/echo"]
 [sessions.large]
+search_above = 10_000
 [[sessions.large.allow]]
 tools = ["part*/*"]
 """

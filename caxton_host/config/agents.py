@@ -98,7 +98,8 @@ def session(values: object, at: At) -> Agent:
         raise at.key("allow").error(
             "names an agent", fix="serve agents to clients at /mcp: expose.mcp = true"
         )
-    own = {key: found.pop(key) for key in ("idle", "reset", "context") if key in found}
+    more = ("idle", "reset", "search_above", "context")
+    own = {key: found.pop(key) for key in more if key in found}
     limits = found.pop("limits", session_limits())
     return Agent(
         name=at.name, grant=grant, limits=limits, session=Session(**own), **found
@@ -328,6 +329,7 @@ _SESSION: f.Fields = {
     "idle": ("idle", f.duration),
     "reset": ("reset", f.choice(*PERIODS)),
     "observe": ("observe", _observe),
+    "search_above": ("search_above", f.number),
     "resources": ("resources", _readable(READ, "uri")),
     "prompts": ("prompts", _readable(PROMPT, "name", arguments=_ANYTHING)),
     "context": ("context", _context),

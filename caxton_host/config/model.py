@@ -81,11 +81,14 @@ class Session:
 
         reset: The period after which its limits are whole again; ``None``: never.
 
+        search_above: Its client searches for tools if there are more than that.
+
         context: Variables of its runs.
     """
 
     idle: float = 1800.0
     reset: Period | None = None
+    search_above: int = 40
     context: Mapping[str, JSON] = field(default_factory=dict[str, JSON])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp_types import TextContent
 
 from tests import standin
 
@@ -82,6 +83,34 @@ async def test_reconnecting_does_not_reset_a_limit(desk: Shell) -> None:  # law 
     async with connected(desk) as client:
         assert await echoes(client, "3", "4") == [(False, "3"), SPENT]
     assert len(desk.runs()) == 2
+
+
+async def test_a_client_of_many_tools_searches_and_calls_by_name(desk: Shell) -> None:
+    config = (desk.folder / "caxton.toml").read_text()
+    desk.write(
+        "caxton.toml",
+        config.replace("[sessions.dev]", "[sessions.dev]\nsearch_above = 1"),
+    )
+    async with connected(desk) as client:
+        tools = (await client.list_tools()).tools
+        found = await client.call_tool("search_tools", {"query": "echo text"})
+        wrong, why = await said(client, "search_tools", words="echo")
+        named = await client.call_tool(
+            "call_tool", {"name": "mcp__demo__echo", "arguments": {"text": "hello"}}
+        )
+        direct = await said(client, "mcp__demo__echo", text="again")
+        denied = await client.call_tool("call_tool", {"name": "mcp__demo__slow"})
+
+    assert [tool.name for tool in tools] == ["call_tool", "search_tools"]
+    assert found.structured_content is not None
+    (tool,) = found.structured_content["tools"]
+    assert (tool["name"], found.structured_content["of"]) == ("mcp__demo__echo", 2)
+    assert (wrong, why.partition(":")[0]) == (True, "failed (bad_request)")
+    assert direct == (False, "again")
+    assert named.content == [TextContent(type="text", text="hello")]
+    assert "denied (not_granted)" in str(denied.content)
+    # A search reaches no server, so it is no call.
+    assert desk.types().count("ToolInvoked") == 3
 
 
 def test_another_grant_judges_the_streams_of_a_session_as_one(desk: Shell) -> None:

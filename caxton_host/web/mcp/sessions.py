@@ -31,6 +31,7 @@ from ...core.names import PROMPT, READ
 from ...errors import CaxtonError, OverloadedError, StoreError
 from ...service.session_content import Content
 from ...service.sessions import Asked, Connection, Sessions
+from . import search
 from .agents import RUN_ID, TTL, page
 from .calling import OVERLOADED, reporting
 from .server import Changes, Context, Key, over_stdio, scope_of, telling, watch
@@ -113,8 +114,9 @@ class SessionServer:
     async def _list_tools(
         self, ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        found = await self.sessions.tools(self._connection(ctx))
-        tools = {str(tool["name"]): tool for tool in found}
+        found, is_large = await self._tools(ctx)
+        some = search.tools(len(found)) if is_large else found
+        tools = {str(tool["name"]): tool for tool in some}
         names, cursor = page(sorted(tools), params)
         return types.ListToolsResult(
             tools=[types.Tool.model_validate(tools[name]) for name in names],
@@ -126,8 +128,26 @@ class SessionServer:
     async def _call_tool(
         self, ctx: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        found = await self._made(ctx, params.name, params.arguments or {})
+        name, arguments = params.name, params.arguments or {}
+        if name in {search.SEARCH, search.CALL}:
+            many, is_large = await self._tools(ctx)
+            if is_large and (wrong := search.wrong(name, arguments)):
+                said = _no_answer("failed", "bad_request", wrong)
+                return types.CallToolResult.model_validate(said)
+            if is_large and name == search.SEARCH:
+                listed = search.found(arguments, many)
+                return types.CallToolResult.model_validate(listed)
+            if is_large:
+                name, arguments = arguments["name"], arguments.get("arguments", {})
+        found = await self._made(ctx, name, arguments)
         return types.CallToolResult.model_validate(result_of(found))
+
+    async def _tools(self, ctx: Context) -> tuple[list[dict[str, JSON]], bool]:
+        """Return the tools of a client, and whether they are too many for a list."""
+        by = self._connection(ctx)
+        found = await self.sessions.tools(by)
+        known = self.sessions.agent(by.session).session
+        return found, known is not None and len(found) > known.search_above
 
     async def _list(
         self, method: str, ctx: Context, params: types.PaginatedRequestParams

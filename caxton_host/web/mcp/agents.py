@@ -31,7 +31,7 @@ from ...service.run_service import Service
 #: How long a client may take a list for true, in milliseconds.
 TTL = 60_000
 
-_SIZE = 100
+_SIZE = 500
 
 
 def page(

@@ -78,7 +78,7 @@ async def test_what_a_client_may_not_call_does_not_exist_for_it(
 async def test_the_list_comes_in_pages(tmp_path: Path, mode: Mode) -> None:
     office = Office(tmp_path)
     agent = office.config.agents["weather"]
-    names = [f"w{number:03}" for number in range(150)]
+    names = [f"w{number:03}" for number in range(550)]
     many = {
         name: replace(agent, name=name, expose=replace(agent.expose, name=None))
         for name in reversed(names)

@@ -30,7 +30,7 @@ from ..store.ledger import Holder, Ledger, Use, settle
 
 if TYPE_CHECKING:
     from ..config import Config
-    from ..core.grants.decisions import Allowed, Refusal, Tally
+    from ..core.grants.decisions import Allowed, Refusal
     from ..store.sql import SqlStore
 
 
@@ -205,9 +205,9 @@ class LogRejudger:
     erased: int = 0
     strangers: Counter[str] = field(default_factory=Counter[str])
     _open: dict[str, _OpenRun] = field(default_factory=dict[str, _OpenRun])
-    #: By session and actor: what the newest one counted.
-    _sessions: dict[tuple[str, bytes], Tally] = field(
-        default_factory=dict[tuple[str, bytes], "Tally"]
+    #: By session and actor: the newest one.
+    _sessions: dict[tuple[str, bytes], Rejudger] = field(
+        default_factory=dict[tuple[str, bytes], Rejudger]
     )
     _spending: Spending = field(default_factory=Spending)
     #: By the digest of a tool's definition.
@@ -304,8 +304,8 @@ class LogRejudger:
         """Let a session count on from the one before it of its client."""
         key = name, canonical(started.actor)
         if started.carried and key in self._sessions:
-            rejudger.tally = self._sessions[key]
-        self._sessions[key] = rejudger.tally
+            rejudger.count_on(self._sessions[key])
+        self._sessions[key] = rejudger
 
     def _leads(self, names: Mapping[str, tuple[str, str]], name: str) -> Route | None:
         """Return where a name leads by the configuration, as far as it says."""

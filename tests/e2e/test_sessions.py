@@ -125,6 +125,9 @@ def test_another_grant_judges_the_streams_of_a_session_as_one(desk: Shell) -> No
         desk.write("new.toml", config.replace("3/run", f"{calls}/run"))
         told = desk("grant", "what-if", "new.toml", "--json").out.splitlines()
         assert json.loads(told[-1])["changed"] == changed
+    proposed = desk("grant", "suggest", "dev")
+    assert 'calls = "3/run"' in proposed.out
+    assert "0 decisions would change" in proposed.err
     bundle = desk("audit", "export", "@last", "-o", "dev.caxton")
     key = bundle.err.split()[-1]
     bundled = ("--bundle", "dev.caxton", "--key", key)

@@ -260,6 +260,11 @@ class Rejudger:
         end = outcome_of(event)
         return self._end(*end, at) if end else None
 
+    def count_on(self, before: Rejudger) -> None:
+        """Count on from the session before, which its client sees as one."""
+        self.tally = before.tally
+        self._attempts, self._made = before._attempts, before._made
+
     def _begin(self, started: RunStarted) -> None:
         """Note what the run was given. A fork is given what its parent was given."""
         if started.carried:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -78,6 +79,29 @@ def test_same_grant_changes_nothing() -> None:
     assert (first.was, first.code, first.changed) == ("allowed", "allowed", False)
     assert (second.was, second.code, second.changed) == ("budget", "budget", False)
     assert (second.rule, second.seq, second.at) == ("allow[1]", 3, 30)
+
+
+def test_a_session_counts_on_from_the_one_before_it() -> None:
+    grant = Grant(allow=(rule("demo/echo", calls=2),))
+    first, second = Rejudger(grant=grant), Rejudger(grant=grant)
+
+    retried(first, *call(1))
+    second.count_on(first)
+    allowed, refused = retried(second, *call(1), *call(2))
+
+    assert (allowed.code, allowed.attempts, allowed.made) == ("allowed", 2, 2)
+    assert (refused.code, refused.changed) == ("budget", True)
+
+
+def test_what_a_session_carried_is_counted_where_nothing_else_is_known() -> None:
+    grant = Grant(allow=(rule("demo/echo", calls=1),))
+    carried = Tally(Counter({"allow[1]": 1})).carried
+
+    (judged,) = retried(
+        Rejudger(grant=grant), replace(run_started(), carried=carried), *call(1)
+    )
+
+    assert judged.code == "budget"
 
 
 def test_call_that_is_denied_now_is_a_change() -> None:

@@ -749,7 +749,7 @@ def to_payload(event: Event) -> Payload:
     for key in _LISTS[type(event).__name__]:
         payload[key] = list(payload[key])
     for key in _RARE.get(type(event).__name__, ()):
-        if payload[key] in (None, False, []):
+        if payload[key] in (None, []) or payload[key] is False:
             del payload[key]
     return payload
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import get_type_hints
 
 import pytest
@@ -29,6 +29,7 @@ from caxton_host.core.log.runs import ENDS
 from caxton_host.errors import LogBrokenError
 from caxton_host.lib import codec
 from tests.scene import JSON_VALUES
+from tests.unit.store.fakes import run_started
 
 OBJECTS = st.dictionaries(st.text(max_size=8), JSON_VALUES, max_size=4)
 BY_HINT: dict[object, st.SearchStrategy[object]] = {
@@ -66,6 +67,12 @@ def test_event_is_the_same_after_it_was_stored(event: Event) -> None:
 
     assert again == event
     assert codec.encode(to_payload(again)) == codec.encode(to_payload(event))
+
+
+def test_a_number_is_kept_that_equals_false() -> None:
+    started = replace(run_started(), called_by=0)
+
+    assert from_payload("RunStarted", started.schema, to_payload(started)) == started
 
 
 def test_every_event_of_the_design_is_there() -> None:

@@ -19,8 +19,9 @@ from ..config.clients import (
     session_entry,
 )
 from ..core.calls import JSON
+from ..core.clients import table_of
 from ..core.names import nearest
-from ..core.text.toml_text import key_text, value_text
+from ..core.text.toml_text import value_text
 from ..core.text.urls import in_the_clear
 from ..errors import ConfigError, NotFoundError, UsageError
 from . import completion
@@ -135,7 +136,7 @@ def install(
     )
     if session and url is None and (servers := plan.moved or _configured(host)):
         tools = value_text([f"{one}/*" for one in servers])
-        plan.allow = f"[[sessions.{key_text(session)}.allow]]\ntools = {tools}"
+        plan.allow = f"[[{table_of(session, session=True)}.allow]]\ntools = {tools}"
     if not _carry_out(plan, "install", yes=yes, as_json=as_json):
         return
     note(f"restart {chosen.title}")

@@ -120,7 +120,7 @@ def test_a_served_session_is_named_by_its_address_and_no_token(project: Shell) -
     assert "is not https" in done.err
 
 
-def test_nothing_is_written_before_somebody_agrees(project: Shell) -> None:
+def test_nothing_is_written_before_the_user_agrees(project: Shell) -> None:
     before = files(project)
     words = ["mcp", "install", "claude-code", "--session", "dev", "--take-over"]
 

@@ -11,6 +11,8 @@ from typing import Any
 _WORD = re.compile(r"[^\W_]+")
 #: A word of a name counts as much as so many of a description.
 _IN_NAME = 4
+#: Words of a query that count: a search takes its time from all clients of a host.
+_WORDS = 16
 
 
 def best(
@@ -30,13 +32,13 @@ def best(
     ['mail__send', 'mail__list']
 
     Args:
-        query: Words, in any order and case.
+        query: Words, in any order and case; only the first 16 count.
 
         tools: Definitions of tools, as MCP has them.
 
         most: How many to return.
     """
-    wanted = {*_words(query)}
+    wanted = {*_words(query)[:_WORDS]}
     counts = [_counted(tool) for tool in tools]
     found = [
         {

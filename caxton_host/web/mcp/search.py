@@ -11,7 +11,7 @@ from ...core.tools.search import best
 from ...lib.json_schema import input_check
 
 SEARCH, CALL = "search_tools", "call_tool"
-_MOST, _USUAL, _LONGEST = 50, 10, 1_000
+_MOST, _USUAL, _LONGEST = 50, 10, 500
 
 _SEARCHES: dict[str, Any] = {
     "type": "object",

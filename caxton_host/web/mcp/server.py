@@ -151,8 +151,16 @@ class Changes:
             self._topics[self.asking(ctx)[1]].bus.subscribe(tell)
         return await call_next(ctx)
 
-    async def watch(self) -> None:
-        """Poll for changes."""
+    @asynccontextmanager
+    async def watched(self) -> AsyncGenerator[None]:
+        """Notify clients while this is entered."""
+        watching = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+
+    async def _watch(self) -> None:
         before = self.shown()
         while True:
             await asyncio.sleep(EVERY)
@@ -284,12 +292,11 @@ class AgentServer:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Notify clients of changes; at the end, cancel runs without a client."""
-        watching = asyncio.create_task(self.changes.watch())
-        try:
-            yield
-        finally:
-            watching.cancel()
-            await self.calls.settled()
+        async with self.changes.watched():
+            try:
+                yield
+            finally:
+                await self.calls.settled()
 
     def _cards(self) -> list[AgentDescription]:
         found: list[AgentDescription] = []

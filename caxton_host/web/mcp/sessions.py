@@ -7,10 +7,9 @@ client is a result with ``isError``, which a model can read.
 
 from __future__ import annotations
 
-import asyncio
 import base64
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, assert_never, cast
@@ -102,14 +101,9 @@ class SessionServer:
         add(PROMPT, types.GetPromptRequestParams, partial(self._read, PROMPT))
         add("logging/setLevel", types.SetLevelRequestParams, _accept)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None]:
-        """Notify clients of changes."""
-        watching = asyncio.create_task(self.changes.watch())
-        try:
-            yield
-        finally:
-            watching.cancel()
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Notify clients of changes while this is entered."""
+        return self.changes.watched()
 
     async def _list_tools(
         self, ctx: Context, params: types.PaginatedRequestParams | None

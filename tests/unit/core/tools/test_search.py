@@ -33,5 +33,12 @@ def test_the_likeliest_tool_is_the_first(query: str, found: list[str]) -> None:
     assert [tool["name"] for tool in best(query, TOOLS, 10)] == found
 
 
+def test_only_the_first_words_of_a_long_query_count() -> None:
+    noise = " ".join(f"x{number}" for number in range(15))
+
+    assert best(f"{noise} send", TOOLS, 10)
+    assert not best(f"{noise} x send", TOOLS, 10)
+
+
 def test_no_more_tools_are_found_than_are_asked_for() -> None:
     assert len(best("mcp", TOOLS, 2)) == 2

@@ -41,3 +41,11 @@ def test_every_locked_version_has_hashes() -> None:
 
 def test_the_lock_names_no_index_and_no_place() -> None:
     assert not re.search(r"://|--(extra-)?index|--find-links|@|/", LOCK)
+
+
+def test_the_lock_is_installed_without_looking_for_other_versions() -> None:
+    # pip before 23.3 does not take the pin of a package for one with extras.
+    commands = "".join((ROOT / name).read_text() for name in ("README.md", ".ci/run"))
+    for found in re.findall(r"pip.* install .*-r constraints\.txt", commands):
+        assert "--no-deps" in found
+    assert commands.count("-r constraints.txt") == 2

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -19,16 +19,12 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, TypeAlias, get_args
 
-import anyio
 import mcp_types as types
-from anyio.abc import ObjectSendStream
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
-from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared import subscriptions as changed
 from mcp.shared.exceptions import MCPError
-from mcp.shared.message import SessionMessage
 from mcp.shared.subscriptions import ServerEvent, ToolsListChanged
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
@@ -47,6 +43,7 @@ from ...runs.modules import AgentDescription
 from ...service.run_service import Service
 from .agents import TTL, AgentResources, listed, page
 from .calling import Call, Calls, Held, Line, Tell
+from .pipes import over_stdio
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 
@@ -177,35 +174,6 @@ class Changes:
                     await topic.bus.publish(changed.ResourcesListChanged())
                     await topic.bus.publish(changed.PromptsListChanged())
             before = now
-
-
-_NOT_JSON = types.ErrorData(code=types.PARSE_ERROR, message="that line is not JSON")
-_NO_MESSAGE = types.ErrorData(
-    code=types.INVALID_REQUEST, message="that line is not a JSON-RPC 2.0 message"
-)
-
-
-async def answer_invalid(
-    read: AsyncIterable[SessionMessage | Exception],
-    answer: Callable[[SessionMessage], Awaitable[None]],
-    messages: ObjectSendStream[SessionMessage],
-) -> None:
-    """Pass on valid messages in order, and answer invalid ones with an error."""
-    async with messages:
-        async for item in read:
-            if isinstance(item, SessionMessage):
-                await messages.send(item)
-            else:
-                error = types.JSONRPCError(jsonrpc="2.0", id=None, error=_fault(item))
-                await answer(SessionMessage(error))
-
-
-def _fault(exc: Exception) -> types.ErrorData:
-    if isinstance(exc, ValidationError):
-        first = exc.errors(include_input=False, include_context=False)[0]
-        if first["type"] != "json_invalid":
-            return _NO_MESSAGE
-    return _NOT_JSON
 
 
 logger = logging.getLogger("caxton_host")
@@ -487,25 +455,3 @@ async def serve_stdio(service: Service, principal: Principal) -> None:
     agents.server.middleware.append(agents.changes.unasked)
     async with agents.running():
         await over_stdio(agents.server, NotificationOptions(tools_changed=True))
-
-
-async def over_stdio(server: Server[Any], options: NotificationOptions) -> None:
-    """
-    Answer one client on stdin and stdout, until it closes stdin.
-
-    Raises:
-        BrokenPipeError: It no longer reads stdout.
-    """
-    put, messages = anyio.create_memory_object_stream[SessionMessage]()
-    try:
-        async with (
-            stdio_server() as (read, write),
-            anyio.create_task_group() as tasks,
-        ):
-            tasks.start_soon(answer_invalid, read, write.send, put)
-            initial = server.create_initialization_options(options)
-            await server.run(messages, write, initial)
-    except ExceptionGroup as exc:
-        if exc.split(BrokenPipeError)[1] is None:
-            raise BrokenPipeError from None
-        raise

@@ -33,7 +33,8 @@ from ...service.sessions import Asked, Connection, Sessions
 from . import search
 from .agents import RUN_ID, TTL, page
 from .calling import OVERLOADED, reporting
-from .server import Changes, Context, Key, over_stdio, scope_of, telling, watch
+from .pipes import over_stdio
+from .server import Changes, Context, Key, scope_of, telling, watch
 
 #: In ``_meta`` of a result that is not an answer of the tool: ``denied``, ``failed`` or
 #: ``waits``, with the code; and the approval that the call waits for.

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
+from caxton_host.web.mcp import pipes
+
 from .clients import Mode
 
 ROOT = Path(__file__).parents[3]
@@ -64,7 +66,47 @@ async def test_lines_that_are_no_messages_are_answered_and_not_repeated(
 ) -> None:
     hello = {"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": HELLO}
     lines = ["hunter22 {", '{"hunter22": 1}', "[" * 100_000, json.dumps(hello)]
+    out, err = await _told(tmp_path, *lines)
+
+    *refusals, answer = map(json.loads, out.splitlines())
+    assert [one["error"]["code"] for one in refusals] == [-32700, -32600, -32700]
+    assert {one["id"] for one in refusals} == {None}
+    assert answer["id"] == 7
+    assert answer["result"]["serverInfo"]["name"] == "caxton"
+    assert b"hunter22" not in out + err
+
+
+async def test_a_message_that_is_too_long_is_refused_and_the_next_is_read(
+    tmp_path: Path,
+) -> None:  # law 9
+    hello = {"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": HELLO}
+    giant = {**hello, "id": 6, "x": "x" * pipes.LONGEST}
+    out, _ = await _told(tmp_path, json.dumps(giant), json.dumps(hello))
+
+    refusal, answer = map(json.loads, out.splitlines())
+    assert refusal["error"]["code"] == -32700
+    assert answer["id"] == 7
+
+
+def test_a_file_may_be_read_and_written(tmp_path: Path) -> None:
+    hello = {"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": HELLO}
+    (tmp_path / "in").write_text(json.dumps(hello) + "\n")
     told = host(tmp_path)
+    with (tmp_path / "in").open() as stdin, (tmp_path / "out").open("wb") as stdout:
+        subprocess.run(
+            (told.command, *told.args),
+            cwd=ROOT,
+            stdin=stdin,
+            stdout=stdout,
+            check=True,
+            timeout=60,
+        )
+    assert json.loads((tmp_path / "out").read_text())["id"] == 7
+
+
+async def _told(folder: Path, *lines: str) -> tuple[bytes, bytes]:
+    """Return what a host says to a client that sends *lines*."""
+    told = host(folder)
     served = await asyncio.create_subprocess_exec(
         *(told.command, *told.args),
         cwd=ROOT,
@@ -72,13 +114,7 @@ async def test_lines_that_are_no_messages_are_answered_and_not_repeated(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    async with asyncio.timeout(20):
-        out, err = await served.communicate("\n".join([*lines, ""]).encode())
-
+    async with asyncio.timeout(60):
+        found = await served.communicate("\n".join([*lines, ""]).encode())
     assert served.returncode == 0
-    *refusals, answer = map(json.loads, out.splitlines())
-    assert [one["error"]["code"] for one in refusals] == [-32700, -32600, -32700]
-    assert {one["id"] for one in refusals} == {None}
-    assert answer["id"] == 7
-    assert answer["result"]["serverInfo"]["name"] == "caxton"
-    assert b"hunter22" not in out + err
+    return found

@@ -116,7 +116,7 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
         "programs",
         "Programs",
         "Commands are new processes. Start: from the frame that starts a guest to the "
-        "first call of its program, in a warm worker; {_STARTS} per round. Memory: "
+        f"first call of its program, in a warm worker; {_STARTS} per round. Memory: "
         f"what each of {_WAITING} waiting runs adds to the PSS of host and workers. "
         f"Snippets: {options.runs} runs per round, {scale.IN_FLIGHT} in flight; start "
         "and end of each are durable (SQLite, synchronous FULL). Replay: the seconds "

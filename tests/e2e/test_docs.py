@@ -302,9 +302,11 @@ def test_the_configuration_that_the_readme_shows_is_one(shell: Shell) -> None:
     for language, _, text in blocks(README):
         if language == "toml":
             shell.write("caxton.toml", toml({"servers.time": time}, text))
-            done = shell("agent", "list", "--json")
+            done = shell("config", "show", "--json")
             assert (done.code, done.err) == (0, "")
-            assert done.document[0]["grants"]["allow"]
+            shown = done.document
+            hosted = [*shown["agents"].values(), *shown["sessions"].values()]
+            assert hosted[0]["grant"]["allow"]
 
 
 def test_there_are_pages() -> None:

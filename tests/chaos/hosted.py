@@ -18,7 +18,7 @@ from caxton_host.core.grants.approvals import Verdict
 from caxton_host.core.grants.freezes import FREEZES
 from caxton_host.core.log.events import Frozen, Thawed
 from caxton_host.core.log.requests import GiveResult, Resend, Resolution
-from caxton_host.core.names import AGENTS
+from caxton_host.core.names import AGENTS, stream_of
 from caxton_host.errors import (
     BusyError,
     LeaseLost,
@@ -72,9 +72,12 @@ async def _keep_busy(
                 waiting.append(run_id)
                 await asyncio.sleep(_PAUSE)
         if (owned or not waiting) and not place.stop.exists():
+            # It may wait for an approval, or have to go on after its lease ran out.
+            run_id = up.host.new_id()
             with contextlib.suppress(LeaseLost, UsageError):
-                # The run may wait for an approval.
-                waiting.append(await up.host.start(request(next(numbers), code)))
+                await up.host.start(request(next(numbers), code), run_id=run_id)
+            if await up.store.reader.read(stream_of(run_id)):
+                waiting.append(run_id)
 
 
 async def _see_to_its_end(up: Running, place: Place, run_id: str) -> bool:

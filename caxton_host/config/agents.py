@@ -197,6 +197,7 @@ _EXPOSE: f.Fields = {
     "name": ("name", exposed),
     "mcp_name": ("name", exposed),
     "chat": ("chat", f.text),
+    "tasks": ("tasks", f.choice("optional", "required", "forbidden")),
     "input_schema": ("input_schema", _object_schema),
     "output_schema": ("output_schema", _object_schema),
 }

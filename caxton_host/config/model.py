@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from ..core.calls import JSON
 from ..core.clients import table_of
@@ -46,6 +46,9 @@ class ContextVar:
     claim: str | None = None
 
 
+TaskSupport: TypeAlias = Literal["optional", "required", "forbidden"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expose:
     """
@@ -62,6 +65,9 @@ class Expose:
 
         chat: Its name for the model that it chats with; its completed runs can be
             continued then.
+
+        tasks: Whether a call of it is a task: if its client can (``optional``), always
+            (``required``), or never (``forbidden``).
     """
 
     mcp: bool = False
@@ -69,6 +75,7 @@ class Expose:
     input_schema: Mapping[str, JSON] | None = None
     output_schema: Mapping[str, JSON] | None = None
     chat: str | None = None
+    tasks: TaskSupport = "optional"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias, cast
 
 from ..config import Agent
-from ..config.model import CALLER
+from ..config.model import CALLER, TaskSupport
 from ..core.calls import JSON
 from ..core.commands import Command
 from ..core.log.events import RunStarted
@@ -272,6 +272,8 @@ class AgentDescription:
         input_schema: JSON Schema of its input, or ``None`` if it takes anything.
 
         output_schema: JSON Schema of its result, or ``None``.
+
+        tasks: See `Expose`.
     """
 
     name: str
@@ -280,6 +282,7 @@ class AgentDescription:
     version: str
     input_schema: Mapping[str, JSON] | None
     output_schema: Mapping[str, JSON] | None
+    tasks: TaskSupport = "optional"
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,6 +440,7 @@ class Library:
             version=own.version,
             input_schema=expose.input_schema or takes or _schema(own.input_schema),
             output_schema=expose.output_schema or _schema(own.output_schema),
+            tasks=expose.tasks,
         )
 
     def _read(self, agent: Agent) -> _Kept:

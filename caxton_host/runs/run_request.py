@@ -71,6 +71,8 @@ class RunRequest:
         carried: Of a session, what the one before it counted.
 
         unvouched: The names of variables that no operator gave: no source of values.
+
+        task_ttl: See `RunStarted`.
     """
 
     agent: str
@@ -96,6 +98,7 @@ class RunRequest:
     callers: tuple[str, ...] = ()
     carried: dict[str, JSON] | None = None
     unvouched: Collection[str] = ()
+    task_ttl: int | None = None
 
     @classmethod
     def of(cls, agent: Agent, code: Code, actor: dict[str, JSON]) -> RunRequest:
@@ -289,6 +292,7 @@ def started_as(
         called_by=request.called_by,
         callers=request.callers,
         carried=request.carried,
+        task_ttl=request.task_ttl,
     )
 
 
@@ -333,6 +337,7 @@ def forked_as(
         host=setting.host,
         engine=setting.prepared.engine,
         parent=None,
+        task_ttl=None,
         called_by=None,
         callers=(),
         program=program,

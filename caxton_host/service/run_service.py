@@ -68,6 +68,8 @@ class Submission:
         narrow: Rules that it is given beside those of its agent; see `narrowings`.
 
         conversation: What it continues; see `conversation`.
+
+        task_ttl: See `RunStarted`.
     """
 
     agent: str
@@ -79,6 +81,7 @@ class Submission:
     ahead: bool = False
     narrow: JSON = None
     conversation: Mapping[str, JSON] | None = field(default=None, repr=False)
+    task_ttl: int | None = None
 
     @property
     def slot(self) -> str:
@@ -300,6 +303,7 @@ class Service:
             private=private,
             trigger=wanted.trigger,
             trace=wanted.trace,
+            task_ttl=wanted.task_ttl,
             bounds=narrowings(wanted.narrow, code.narrow, trusted=agent.trusted),
             unvouched=() if operator else {CONVERSATION, *wanted.variables},
         )

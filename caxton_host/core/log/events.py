@@ -120,6 +120,9 @@ class RunStarted(Event):
             client started, the last is *parent*.
 
         carried: Of a session, what the one before it counted; see `Tally.carried`.
+
+        task_ttl: Milliseconds from its start for which its client may ask for it as a
+            task; ``None``: as long as for any run.
     """
 
     agent: str
@@ -148,6 +151,7 @@ class RunStarted(Event):
     called_by: int | None = None
     callers: tuple[JSON, ...] = ()
     carried: Payload | None = None
+    task_ttl: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

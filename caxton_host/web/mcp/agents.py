@@ -81,6 +81,7 @@ def listed(tool: AgentTool) -> types.Tool:
         description=tool.card.description or None,
         input_schema=tool.input_schema,
         output_schema=tool.output_schema,
+        execution=types.ToolExecution(task_support=tool.card.tasks),
     )
 
 

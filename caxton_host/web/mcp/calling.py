@@ -97,6 +97,8 @@ class Call:
         line: Passes on a log line of the run; ``None`` if the client did not ask.
 
         held: What others need to end it.
+
+        task_ttl: Milliseconds for which it is a task; ``None``: it is none.
     """
 
     who: Principal
@@ -107,6 +109,7 @@ class Call:
     tell: Tell | None
     line: Line | None = None
     held: Held = field(default_factory=Held)
+    task_ttl: int | None = None
 
 
 @dataclass(slots=True)
@@ -127,8 +130,27 @@ class Calls:
 
             StoreError: It could not be recorded.
         """
+        run_id = await self.begun(call)
+        if isinstance(run_id, types.CallToolResult):
+            return run_id
+        call.held.run_id = run_id
+        if call.held.reason:
+            self._end(call.who, run_id, call.held.reason)
+        async with self._told(call, run_id), self._cancelling(call, run_id):
+            end = await self._over(run_id)
+        if isinstance(end, RunSuspended):
+            return await self._suspended(call.tool, run_id)
+        return ended(call.tool, run_id, end)
+
+    async def begun(self, call: Call) -> str | types.CallToolResult:
+        """
+        Start the run of a call, and return its id; or why it was not started.
+
+        Raises:
+            MCPError, StoreError: See `make`.
+        """
         try:
-            run_id = await self._begun(call)
+            return await self._begun(call)
         except OverloadedError as exc:
             raise MCPError(
                 OVERLOADED, str(exc), {"retryAfter": round(exc.retry_after, 3)}
@@ -139,14 +161,6 @@ class Calls:
             return refused(f"The agent was not started: {exc}")
         except ServerUnavailable:
             return refused("The agent was not started: a required tool server is down.")
-        call.held.run_id = run_id
-        if call.held.reason:
-            self._end(call.who, run_id, call.held.reason)
-        async with self._told(call, run_id), self._cancelling(call, run_id):
-            end = await self._over(run_id)
-        if isinstance(end, RunSuspended):
-            return await self._suspended(call.tool, run_id)
-        return ended(call.tool, run_id, end)
 
     async def _begun(self, call: Call) -> str:
         run_id, key = _text(call.meta, RUN_ID), _text(call.meta, IDEMPOTENCY_KEY)
@@ -163,7 +177,9 @@ class Calls:
             key=key,
             trigger="mcp",
             trace=trace_of(call.meta),
-            ahead=key is None,
+            # What a client gets before the run has ended must be durable (law 3).
+            ahead=key is None and call.task_ttl is None,
+            task_ttl=call.task_ttl,
             narrow=_object(call.meta, NARROW),
         )
         if run_id is not None:
@@ -283,7 +299,9 @@ class Calls:
         recording = await Recording.load(run_id, self.service.store.reader)
         # A tool that promises a structured result would break its word.
         error = tool.output_schema is not None
-        return told(run_id, "suspended", _suspension(recording), error=error)
+        how = f'To continue, call with {{"{RUN_ID}": "{run_id}"}} in _meta.'
+        said = f"{waits_for(recording)}\n{how}"
+        return told(run_id, "suspended", said, error=error)
 
 
 @asynccontextmanager
@@ -338,8 +356,8 @@ def _said(event: ToolProgress) -> str:
     return " ".join(filter(None, words))
 
 
-def _suspension(recording: Recording) -> str:
-    """Return what a suspended run waits for, and how to continue it."""
+def waits_for(recording: Recording) -> str:
+    """Return what a suspended run waits for."""
     run_id, journal = recording.run_id, recording.journal()
     lines = [f"Run {run_id} is suspended. Do not call the tool again for the same."]
     if frozen_in(recording.latest.event):
@@ -365,7 +383,6 @@ def _suspension(recording: Recording) -> str:
         )
     if len(lines) == 1:
         lines.append("It continues when the host does.")
-    lines.append(f'To continue, call with {{"{RUN_ID}": "{run_id}"}} in _meta.')
     return "\n".join(lines)
 
 

@@ -48,6 +48,8 @@ _HELLO: dict[str, Any] = {
     "clientInfo": {"name": "", "version": ""},
 }
 _CALLS = {"tools/call", READ, PROMPT}
+#: What may take long.
+_LONG = {"tools/call", "tasks/result"}
 _CANCELLED = "the client cancelled the call"
 _LONGEST, _LONGEST_ID = 500, 2048
 
@@ -109,7 +111,7 @@ class HttpRouter:
         streaming = _STREAM in headers.get(b"accept", b"")
         if headers.get(_VERSION, b"") in _OLDER:
             message = _decoded(body)
-            streaming = streaming and message.get("method") == "tools/call"
+            streaming = streaming and message.get("method") in _LONG
             await self._of_session(scope, headers.get(_SESSION), message)
             if message.get("method") == "initialize":
                 message = _complete(message)

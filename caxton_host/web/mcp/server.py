@@ -41,9 +41,11 @@ from ...runs.executor import trace_of
 from ...runs.host import Host
 from ...runs.modules import AgentDescription
 from ...service.run_service import Service
+from .agent_tasks import AgentTasks
 from .agents import TTL, AgentResources, listed, page
 from .calling import Call, Calls, Held, Line, Tell
 from .pipes import over_stdio
+from .tasks import Tasks, created, ttl_of
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 
@@ -227,6 +229,7 @@ class AgentServer:
     _levels: dict[str, str] = field(default_factory=dict[str, str], init=False)
     calls: Calls = field(init=False)
     changes: Changes = field(init=False)
+    tasks: Tasks = field(init=False)
     server: Server[Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -256,6 +259,14 @@ class AgentServer:
         self.server.add_request_handler(
             "logging/setLevel", types.SetLevelRequestParams, self._set_level
         )
+        runs = AgentTasks(service=self.service, principal=self.principal)
+        self.tasks = Tasks(
+            source=runs,
+            call=self._call_tool,
+            closed=lambda: self.service.line.closed,
+            listing=runs.list,
+        )
+        self.tasks.offer(self.server)
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
@@ -308,11 +319,12 @@ class AgentServer:
 
     async def _call_tool(
         self, ctx: Context, params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
+    ) -> Any:  # noqa: ANN401 -- a task is no `CallToolResult`
         who = self.principal(ctx)
         tool = self.tool(who, params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"no tool {params.name[:128]!r}")
+        ttl = ttl_of(ctx, params, tool.card.tasks)
         scope = scope_of(ctx)
         call = Call(
             who=who,
@@ -322,7 +334,10 @@ class AgentServer:
             ticket=scope.get("caxton.ticket"),
             tell=telling(ctx),
             line=self._line(ctx, tool.name),
+            task_ttl=ttl,
         )
+        if ttl is not None:
+            return await self._begin(ctx, call)
         key: Key | None = scope.get("caxton.call")
         if key is None:
             return await self.calls.make(call)
@@ -332,6 +347,13 @@ class AgentServer:
         finally:
             if self._held.get(key) is held:
                 del self._held[key]
+
+    async def _begin(self, ctx: Context, call: Call) -> Any:  # noqa: ANN401 -- as above
+        """Answer a call that is a task, once its run has begun."""
+        begun = await self.calls.begun(call)
+        if isinstance(begun, str):
+            return created(ctx, await self.tasks.found(ctx, begun))
+        return created(ctx, begun)
 
     async def _set_level(
         self, ctx: Context, params: types.SetLevelRequestParams

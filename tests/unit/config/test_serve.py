@@ -296,7 +296,7 @@ def test_all_of_it_is_shown(folder: Folder) -> None:
     assert shown["serve"]["oauth"]["issuer"] == "https://id.test"
     assert shown["serve"]["oauth"]["jwks"] is None
     assert shown["serve"]["rate"] == 6000
-    assert shown["agents"]["a"]["expose"] == {"mcp": True}
+    assert shown["agents"]["a"]["expose"] == {"mcp": True, "tasks": "optional"}
 
 
 def test_every_key_stands_on_the_page() -> None:

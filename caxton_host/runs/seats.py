@@ -62,6 +62,8 @@ class _Call:
 
         tell: Called with each progress report.
 
+        begun: Called with its number, once that is durable.
+
         pending: The call in the gateway, once that has recalled it.
 
         watch: Watches it.
@@ -73,6 +75,7 @@ class _Call:
     params: bytes
     answer: asyncio.Future[Outcome | Waits]
     tell: Callable[[ToolProgress], None]
+    begun: Callable[[int], None]
     pending: PendingCall | None = None
     watch: Watch = field(default_factory=contextlib.nullcontext)
     task: asyncio.Task[object] | None = None
@@ -119,6 +122,7 @@ class Seat:
         name: str,
         params: Mapping[str, JSON],
         tell: Callable[[ToolProgress], None] = lambda _: None,
+        begun: Callable[[int], None] = lambda _: None,
     ) -> Outcome | Waits:
         """
         Make a call, and return its outcome once that is durable.
@@ -131,6 +135,8 @@ class Seat:
             params: Its parameters.
 
             tell: Called with each progress report.
+
+            begun: Called with its number, once it is recorded and is to be sent.
 
         Raises:
             SeatGone: The next stream of the session takes it. Nothing was recorded.
@@ -152,7 +158,7 @@ class Seat:
         answer: asyncio.Future[Outcome | Waits] = (
             asyncio.get_running_loop().create_future()
         )
-        one = _Call(name.encode(), codec.encode({**params}), answer, tell)
+        one = _Call(name.encode(), codec.encode({**params}), answer, tell, begun)
         self._queue.append(one)
         self._some.set()
         try:
@@ -304,9 +310,12 @@ class Seat:
             if one.answer.cancelled():
                 door.gateway.give_up(one.pending)
                 return
+            if one.pending.is_ready:
+                one.begun(one.pending.call.number)
             known = await door.finish(one.pending, one.watch)
             await door.gateway.recorder.append()
             if known:
+                one.begun(one.pending.call.number)
                 one.settle(known.outcome)
         except Suspend as exc:
             self._halt(one, exc)

@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ..config import Agent, Config
 from ..config.model import Session, private_variables, run_variables
@@ -60,12 +61,15 @@ class Asked:
     Attributes:
         run_id: The stream of the session.
 
+        call: The number of the call.
+
         seq: The number of its `ApprovalRequested`.
 
         by: The roles that may approve it; empty: any.
     """
 
     run_id: str
+    call: int
     seq: int
     by: tuple[str, ...]
 
@@ -269,6 +273,7 @@ class Sessions:
         tool: str,
         params: Mapping[str, JSON],
         tell: Callable[[ToolProgress], None] = lambda _: None,
+        begun: Callable[[str, int], None] = lambda _, __: None,
     ) -> Outcome | Asked:
         """
         Make a call of a client, and return its outcome once that is durable.
@@ -282,6 +287,8 @@ class Sessions:
 
             tell: Called with each progress report.
 
+            begun: Called with its stream and number; see `Seat.call`.
+
         Raises:
             CaxtonError: See `Seat.call`; or no stream can be started.
         """
@@ -289,7 +296,9 @@ class Sessions:
             while True:
                 it = await self._opened(by)
                 with contextlib.suppress(SeatGone):
-                    found = await it.seat.call(tool, params, tell)
+                    found = await it.seat.call(
+                        tool, params, tell, partial(begun, it.run_id)
+                    )
                     if isinstance(found, Waits):
                         return await self._asked(it.run_id, found.call)
                     return found
@@ -459,7 +468,7 @@ class Sessions:
         asked = recording.journal().question(call)
         assert asked is not None  # noqa: S101 -- it was recorded
         by = tuple(map(str, asked.requested.by))
-        return Asked(run_id, asked.seq or 0, by)
+        return Asked(run_id, call, asked.seq or 0, by)
 
 
 def _shown(agent: Agent, config: Config) -> object:

@@ -35,6 +35,8 @@ from .agents import RUN_ID, TTL, page
 from .calling import OVERLOADED, reporting
 from .pipes import over_stdio
 from .server import Changes, Context, Key, scope_of, telling, watch
+from .session_tasks import SessionTasks, key_of
+from .tasks import Tasks, created, is_dated, ttl_of
 
 #: In ``_meta`` of a result that is not an answer of the tool: ``denied``, ``failed`` or
 #: ``waits``, with the code; and the approval that the call waits for.
@@ -74,6 +76,8 @@ class SessionServer:
     closed: Callable[[], bool] = lambda: False
     _held: dict[Key, _Held] = field(default_factory=dict[Key, "_Held"], init=False)
     changes: Changes = field(init=False)
+    calls: SessionTasks = field(init=False)
+    tasks: Tasks = field(init=False)
     server: Server[Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,6 +105,11 @@ class SessionServer:
         add(READ, types.ReadResourceRequestParams, partial(self._read, READ))
         add(PROMPT, types.GetPromptRequestParams, partial(self._read, PROMPT))
         add("logging/setLevel", types.SetLevelRequestParams, _accept)
+        self.calls = SessionTasks(
+            sessions=self.sessions, connection=self._connection, told=result_of
+        )
+        self.tasks = Tasks(source=self.calls, call=self._call_tool, closed=self.closed)
+        self.tasks.offer(self.server)
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Notify clients of changes while this is entered."""
@@ -111,7 +120,7 @@ class SessionServer:
     ) -> types.ListToolsResult:
         found, is_large = await self._tools(ctx)
         some = search.tools(len(found)) if is_large else found
-        tools = {str(tool["name"]): tool for tool in some}
+        tools = {str(tool["name"]): _as_task(tool) for tool in some}
         names, cursor = page(sorted(tools), params)
         return types.ListToolsResult(
             tools=[types.Tool.model_validate(tools[name]) for name in names],
@@ -122,19 +131,30 @@ class SessionServer:
 
     async def _call_tool(
         self, ctx: Context, params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
+    ) -> Any:  # noqa: ANN401 -- a task is no `CallToolResult`
         name, arguments = params.name, params.arguments or {}
+        ttl = ttl_of(ctx, params)
         if name in {search.SEARCH, search.CALL}:
             many, is_large = await self._tools(ctx)
+            if is_large and name == search.SEARCH:
+                ttl = ttl_of(ctx, params, "forbidden")
             if is_large and (wrong := search.wrong(name, arguments)):
-                said = _no_answer("failed", "bad_request", wrong)
-                return types.CallToolResult.model_validate(said)
+                no_answer = _no_answer("failed", "bad_request", wrong)
+                said = types.CallToolResult.model_validate(no_answer)
+                return created(ctx, said) if ttl else said
             if is_large and name == search.SEARCH:
                 listed = search.found(arguments, many)
                 return types.CallToolResult.model_validate(listed)
             if is_large:
                 name, arguments = arguments["name"], arguments.get("arguments", {})
+        if ttl and is_dated(ctx):
+            by = self._connection(ctx)
+            key = await self.calls.begin(by, name, arguments, ttl)
+            return created(ctx, await self.tasks.found(ctx, key))
         found = await self._made(ctx, name, arguments)
+        if ttl and isinstance(found, Asked):
+            key = key_of(found.run_id, found.call, ttl)
+            return created(ctx, await self.tasks.found(ctx, key))
         return types.CallToolResult.model_validate(result_of(found))
 
     async def _tools(self, ctx: Context) -> tuple[list[dict[str, JSON]], bool]:
@@ -231,6 +251,12 @@ class _Held:
 
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     reason: str = ""
+
+
+def _as_task(tool: dict[str, JSON]) -> dict[str, JSON]:
+    """Return the definition of a tool; each but the search can be called as a task."""
+    is_one = tool["name"] != search.SEARCH
+    return {**tool, "execution": {"taskSupport": "optional"}} if is_one else tool
 
 
 async def _accept(_: Context, __: types.SetLevelRequestParams) -> types.EmptyResult:

@@ -334,7 +334,8 @@ def _detailed(task: Task) -> dict[str, Any]:
     found = _extended(task)
     if task.result is not None and task.status == "completed":
         (version,) = MODERN_PROTOCOL_VERSIONS
-        found["result"] = serialize_server_result("tools/call", version, task.result)
+        result = {"resultType": "complete", **task.result}
+        found["result"] = serialize_server_result("tools/call", version, result)
     if task.result is not None and task.status == "failed":
         about = {"_meta": task.result.get("_meta", {})}
         said = _text(task.result)

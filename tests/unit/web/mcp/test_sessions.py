@@ -55,7 +55,7 @@ def test_a_failure_says_so_and_is_an_error() -> None:
 
 
 def test_a_call_that_waits_names_the_approval_and_who_gives_it() -> None:
-    told = told_of(Asked(run_id="0198", seq=7, by=("ops", "lead")))
+    told = told_of(Asked(run_id="0198", call=3, seq=7, by=("ops", "lead")))
     (text,) = told["content"]
     assert "approval of ops or lead" in text["text"]
     assert "event 7 of run 0198" in text["text"]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from caxton_host.core.calls import JSON
-from tests.e2e.guests import call, guest, log
+from tests.e2e.guests import TRAPS, call, guest, log
 
 __all__ = ["HERE", "host"]
 
@@ -81,7 +81,13 @@ _AGENTS: Mapping[str, tuple[bytes, Mapping[str, JSON]]] = {
     "test_tool_with_progress": (guest(call("mcp__suite__steps"), output="done"), {}),
     "json_schema_2020_12_tool": (guest(), _SCHEMA),
     "test_headers": (guest(output="there"), _HEADERS),
+    "greet": (guest(output="Hello, sep-2243!"), {}),
+    "slow_compute": (guest(call("mcp__suite__rest"), output="computed"), {}),
+    "failing_job": (guest(call("mcp__suite__rest"), then="(i32.const 1)"), {}),
+    "protocol_error_job": (guest(then=TRAPS), {}),
+    "confirm_delete": (guest(output="deleted"), {}),
 }
+_TASKS = {"greet": "forbidden", "failing_job": "required"}
 
 
 def _inline(value: JSON) -> str:
@@ -99,6 +105,8 @@ def _configure(folder: Path) -> None:
     for name, (module, schema) in _AGENTS.items():
         (folder / f"{name}.wasm").write_bytes(module)
         expose: dict[str, JSON] = {"mcp": True}
+        if name in _TASKS:
+            expose["tasks"] = _TASKS[name]
         if schema:
             expose["input_schema"] = {**schema}
         lines += [

@@ -1,5 +1,5 @@
 """
-A tool server whose tool reports progress.
+A tool server with a tool that reports progress, and one that takes its time.
 
     python tools.py
 """
@@ -16,13 +16,18 @@ from mcp.server.stdio import stdio_server
 
 
 async def _list(_: object, __: object) -> types.ListToolsResult:
-    tool = types.Tool(name="steps", input_schema={"type": "object"})
-    return types.ListToolsResult(tools=[tool])
+    schema = {"type": "object"}
+    names = ("steps", "rest")
+    tools = [types.Tool(name=name, input_schema=schema) for name in names]
+    return types.ListToolsResult(tools=tools)
 
 
 async def _call(
-    ctx: ServerRequestContext[Any, Any], _: types.CallToolRequestParams
+    ctx: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
 ) -> types.CallToolResult:
+    if params.name == "rest":
+        await asyncio.sleep(1)
+        return types.CallToolResult(content=[types.TextContent(text="rested")])
     for done in (0, 50, 100):
         await ctx.session.report_progress(done, 100)
         # The host forwards at most ten per second.

@@ -1,7 +1,8 @@
-"""A client without an SDK, which speaks to tasks as each revision has them."""
+"""Clients with tasks: one without an SDK, and the extension for that of the SDK."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -9,11 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import httpx2
+from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp_types import CallToolResult, Request, RequestParams, Result
 
 from caxton_host.core.calls import JSON
 from caxton_host.web.mcp.tasks import DATED, EXTENSION
 
-__all__ = ["DATED", "MODERN", "Refused", "Revision", "Rpc", "rpc"]
+__all__ = ["DATED", "MODERN", "Refused", "Revision", "Rpc", "TasksExtension", "rpc"]
 
 Revision: TypeAlias = Literal["2025-11-25", "2026-07-28"]
 MODERN: Revision = "2026-07-28"
@@ -87,3 +90,46 @@ class Rpc:
 async def rpc(url: str, revision: str = DATED, **more: Any) -> AsyncGenerator[Rpc]:  # noqa: ANN401
     async with httpx2.AsyncClient() as http:
         yield Rpc(http, url, revision, **more)
+
+
+class _Named(RequestParams):
+    task_id: str
+
+
+class _Get(Request[_Named, Literal["tasks/get"]]):
+    method: Literal["tasks/get"] = "tasks/get"
+    params: _Named
+
+    name_param = "taskId"
+
+
+class _Found(Result):
+    status: str
+    result: dict[str, Any] | None = None
+
+
+class _Created(Result):
+    result_type: Literal["task"] = "task"
+    task_id: str
+
+
+class TasksExtension(ClientExtension):
+    """The extension, for the client of the SDK."""
+
+    identifier = EXTENSION
+
+    def __init__(self) -> None:
+        self.polled: list[str] = []
+
+    def claims(self) -> list[ResultClaim[Any]]:
+        return [ResultClaim(result_type="task", model=_Created, resolve=self._resolve)]
+
+    async def _resolve(self, made: _Created, ctx: ClaimContext) -> CallToolResult:
+        ask = _Get(params=_Named(task_id=made.task_id))
+        async with asyncio.timeout(60):
+            while True:
+                found = await ctx.session.send_request(ask, _Found)
+                self.polled.append(found.status)
+                if found.result is not None:
+                    return CallToolResult.model_validate(found.result)
+                await asyncio.sleep(0.05)

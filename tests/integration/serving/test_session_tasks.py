@@ -91,7 +91,10 @@ class Desk:
 
     def __post_init__(self) -> None:
         self.scene = Scene(_no_guest, tools=self.tools, redact=self.redact)
-        self.scene.host = replace(self.scene.host, present=lambda _: self.grant)
+        self.scene.host = replace(self.scene.host, present=self._present)
+
+    def _present(self, _: str) -> Grant:
+        return self.grant
 
     def config(self) -> Config:
         agents = {

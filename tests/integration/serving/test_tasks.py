@@ -9,12 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from mcp import Client
-from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
-from mcp_types import CallToolResult, Request, RequestParams, Result
 
 from caxton_host.config.model import TaskSupport
 from caxton_host.core.calls import JSON
@@ -31,7 +29,14 @@ from caxton_host.web.mcp.tasks import (
     TTL_MS,
 )
 from tests.integration.serving.clients import serving
-from tests.integration.serving.rpc import DATED, MODERN, Refused, Rpc, rpc
+from tests.integration.serving.rpc import (
+    DATED,
+    MODERN,
+    Refused,
+    Rpc,
+    TasksExtension,
+    rpc,
+)
 from tests.office import ANN, BOB, BOSS, Office, Slow
 from tests.scene import ended, rule
 
@@ -386,7 +391,7 @@ async def test_an_agent_may_only_or_never_be_called_as_a_task(
         if revision == DATED:
             (tool,) = (await ask("tools/list"))["tools"]
             assert tool["execution"] == {"taskSupport": support}
-        plain = {"name": "sky", "arguments": {}}
+        plain: dict[str, Any] = {"name": "sky", "arguments": {}}
         ask.can = False
         if support == "required":
             refused = await refusal(ask("tools/call", **plain))
@@ -502,49 +507,6 @@ async def test_a_run_that_was_erased_is_no_task(tmp_path: Path) -> None:
 
 
 # -- the official client --------------------------------------------------------
-
-
-class _Named(RequestParams):
-    task_id: str
-
-
-class _Get(Request[_Named, Literal["tasks/get"]]):
-    method: Literal["tasks/get"] = "tasks/get"
-    params: _Named
-
-    name_param = "taskId"
-
-
-class _Found(Result):
-    status: str
-    result: dict[str, Any] | None = None
-
-
-class _Created(Result):
-    result_type: Literal["task"] = "task"
-    task_id: str
-
-
-class TasksExtension(ClientExtension):
-    """The extension, for the client of the SDK."""
-
-    identifier = EXTENSION
-
-    def __init__(self) -> None:
-        self.polled: list[str] = []
-
-    def claims(self) -> list[ResultClaim[Any]]:
-        return [ResultClaim(result_type="task", model=_Created, resolve=self._resolve)]
-
-    async def _resolve(self, made: _Created, ctx: ClaimContext) -> CallToolResult:
-        ask = _Get(params=_Named(task_id=made.task_id))
-        async with asyncio.timeout(20):
-            while True:
-                found = await ctx.session.send_request(ask, _Found)
-                self.polled.append(found.status)
-                if found.result is not None:
-                    return CallToolResult.model_validate(found.result)
-                await asyncio.sleep(0.01)
 
 
 async def test_the_official_client_gets_the_result_of_a_task(tmp_path: Path) -> None:

@@ -27,6 +27,10 @@ class Programs:
         """Return the command of the program with that name."""
         return [NODE, str(self._scope / name / "dist" / "index.js")]
 
+    def script(self, path: Path) -> list[str]:
+        """Return the command of a script that is told where the packages are."""
+        return [NODE, str(path), str(self._scope)]
+
     def inspector(self) -> list[str]:
         """Return the command of the MCP inspector."""
         launcher = self._scope / "inspector" / "clients" / "launcher"

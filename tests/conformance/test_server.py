@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -58,6 +59,28 @@ def test_the_server_passes_the_official_suite_but_for_what_is_listed(
     assert done.returncode == 0, told or done.stdout
     for more in _MORE[revision]:
         assert re.search(f"^✓ {more}:", told, re.MULTILINE), told
+
+
+def test_the_official_client_has_tasks_of_the_older_revision(
+    programs: Programs, served: str
+) -> None:
+    done = subprocess.run(
+        [*programs.script(HERE / "tasks.mjs"), served],
+        capture_output=True,
+        timeout=100,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    computed, failed = found["slow_compute"], found["failing_job"]
+    assert (computed["kind"], computed["said"]) == ("task", "computed")
+    assert computed["ttl"] == 60_000
+    assert (computed["states"][0], computed["states"][-1]) == ("working", "completed")
+    assert found["greet"]["kind"] == "immediate"
+    assert failed["states"][-1] == "failed"
+    assert "the agent returned 1" in failed["said"]
+    assert found["listed"][:2] == ["failed", "completed"]
 
 
 def test_the_documents_name_each_scenario_that_fails() -> None:

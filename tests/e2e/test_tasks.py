@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -21,7 +22,7 @@ from tests.integration.serving.rpc import DATED, MODERN, Rpc, TasksExtension
 
 from .guests import call, guest
 from .serving import Host, served, token
-from .shell import CAXTON, Shell
+from .shell import CAXTON, SOON, Shell
 
 COUNTING = Path(__file__).parents[1] / "chaos" / "server.py"
 CONFIG = """\
@@ -208,6 +209,35 @@ async def test_the_official_client_gets_what_was_approved_over_a_pipe(
         result = await calling
     assert not result.is_error
     assert effects(desk) == 1
+
+
+def test_a_client_on_a_pipe_that_leaves_cancels_its_task(desk: Shell) -> None:
+    slow = {"name": SLOW, "arguments": {"seconds": 3600}, "task": {}}
+    hello = {
+        "protocolVersion": DATED,
+        "capabilities": {},
+        "clientInfo": {"name": "x", "version": "1"},
+    }
+    messages = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": slow},
+    ]
+    with desk.started("mcp", "connect", "dev", stdin=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        for message in messages:
+            child.stdin.write(json.dumps(message).encode() + b"\n")
+        child.stdin.flush()
+        lines = (json.loads(line) for line in child.stdout)
+        told = next(line for line in lines if line.get("id") == 2)
+        assert told["result"]["task"]["status"] == "working"
+        child.stdin.close()
+        child.wait(timeout=SOON)
+    assert desk.types()[-2:] == ["ToolFailed", "RunCompleted"]
+    events = map(json.loads, desk("events", "export", "--all").out.splitlines())
+    (failed,) = [one["payload"] for one in events if one["type"] == "ToolFailed"]
+    assert failed["kind"] == "cancelled"
 
 
 async def _approve(desk: Shell) -> Any:  # noqa: ANN401 -- as `Shell.typed`

@@ -91,6 +91,12 @@ class SessionTasks:
         self._keep(begun.result(), making)
         return key_of(*begun.result(), ttl)
 
+    async def stop(self) -> None:
+        """Cancel what is under way: nobody can ask for it any more."""
+        for making in (under_way := [*self._made.values()]):
+            making.cancel()
+        await asyncio.gather(*under_way, return_exceptions=True)
+
     async def find(self, ctx: ServerRequestContext[Any, Any], key: str) -> Task | None:
         """Return the task that a call is, and make it if it may be; see `Source`."""
         by, named = self.connection(ctx), _ID.fullmatch(key)
@@ -195,7 +201,8 @@ class SessionTasks:
         self, key: tuple[str, int], making: asyncio.Task[Outcome | Asked]
     ) -> None:
         def made(task: asyncio.Task[Outcome | Asked]) -> None:
-            del self._made[key]
+            if self._made.get(key) is task:
+                del self._made[key]
             if not task.cancelled() and (exc := task.exception()):
                 logger.info("call %d of session run %s: %s", key[1], key[0], exc)
 

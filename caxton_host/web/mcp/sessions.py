@@ -363,4 +363,5 @@ async def serve_stdio(sessions: Sessions, principal: Principal, session: str) ->
     changes = NotificationOptions(*[True] * 3)
     async with it.running():
         await over_stdio(it.server, changes)
+    await it.calls.stop()
     await sessions.close((principal.key, session))

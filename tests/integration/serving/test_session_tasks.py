@@ -15,6 +15,7 @@ import pytest
 from caxton_host.config import Agent, Config
 from caxton_host.config.model import Session
 from caxton_host.core.calls import JSON, Completed
+from caxton_host.core.clients import Client
 from caxton_host.core.grants.approvals import Approve, Verdict
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.principals import Principal
@@ -24,10 +25,12 @@ from caxton_host.errors import BusyError
 from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.approvals import Word, say
 from caxton_host.runs.cancellation import cancel_idle
-from caxton_host.service.sessions import Sessions
+from caxton_host.runs.recording import Recording
+from caxton_host.service.sessions import Connection, Sessions
 from caxton_host.testing import FakeTools
 from caxton_host.web.mcp.http_router import sessions_app
-from caxton_host.web.mcp.sessions import APPROVAL, CODE, STATUS
+from caxton_host.web.mcp.session_tasks import SessionTasks
+from caxton_host.web.mcp.sessions import APPROVAL, CODE, STATUS, result_of
 from caxton_host.web.mcp.tasks import LONGEST_TTL_MS, RELATED, TTL_MS
 from tests.integration.mcp.authority import served
 from tests.integration.serving.rpc import DATED, MODERN, Refused, Rpc, rpc
@@ -565,3 +568,29 @@ async def test_who_waits_for_a_result_is_told_that_the_host_stops() -> None:
         result = asyncio.create_task(ask("tasks/result", taskId=key))
         desk.closed = True
         assert "about to stop" in (await refusal(result)).message
+
+
+@pytest.mark.parametrize("steps", range(0, 30, 3))
+async def test_a_client_that_hangs_up_before_it_has_a_task_leaves_no_call(
+    steps: int,
+) -> None:  # law 2
+    desk = Desk()
+    sessions = Sessions.of(desk.scene.host, desk.scene.store, desk.config)
+    by = Connection(who=ANN, session="dev", client=Client(name="x"))
+    tasks = SessionTasks(sessions=sessions, connection=lambda _: by, told=result_of)
+    async with sessions.running():
+        await sessions.started(by)
+        beginning = asyncio.create_task(tasks.begin(by, ECHO, {}, 1_000))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        beginning.cancel()
+        await asyncio.wait([beginning])
+        if not beginning.cancelled():
+            await tasks.stop()
+        (stream,) = [key for key in desk.scene.store.streams if key[:4] == "run/"]
+        async with asyncio.timeout(20):
+            while True:
+                recording = await Recording.load(stream[4:], desk.scene.store.reader)
+                if not recording.journal().open_calls:
+                    break
+                await asyncio.sleep(0.01)

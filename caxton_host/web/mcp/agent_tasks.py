@@ -10,12 +10,10 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import mcp_types as types
-from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
 from ...core.grants.principals import Principal
@@ -27,7 +25,7 @@ from ...runs.recording import Recording
 from ...service.run_service import Service
 from .agents import ended
 from .calling import waits_for
-from .tasks import LONGEST_TTL_MS, TTL_MS, Task
+from .tasks import LONGEST_TTL_MS, TTL_MS, Context, Task
 
 _ID = re.compile(r"[0-9a-f-]{36}")
 _CURSOR = re.compile(r"([0-9]{1,18}) ([0-9a-g-]{1,36})")
@@ -37,13 +35,8 @@ _ANY = "g"
 _PAGE, _ROWS, _READS = 20, 200, 20
 #: Seconds between two looks at a run that is not driven here.
 _EVERY = 0.5
-_STATUS: Mapping[str, types.TaskStatus] = {
-    "running": "working",
-    "suspended": "working",
-    "completed": "completed",
-    "failed": "completed",
-    "cancelled": "cancelled",
-}
+#: The states of a run that tasks have other words for.
+_STATUS = {"running": "working", "suspended": "working", "failed": "completed"}
 #: Why a run is suspended that a person has to decide about.
 _FOR_PEOPLE = frozenset({"approval", "in_doubt", CHILD})
 
@@ -60,9 +53,9 @@ class AgentTasks:
     """
 
     service: Service
-    principal: Callable[[ServerRequestContext[Any, Any]], Principal]
+    principal: Callable[[Context], Principal]
 
-    async def find(self, ctx: ServerRequestContext[Any, Any], key: str) -> Task | None:
+    async def find(self, ctx: Context, key: str) -> Task | None:
         """Return the task that a run is; see `Source`."""
         if not _ID.fullmatch(key):
             return None
@@ -77,7 +70,7 @@ class AgentTasks:
         if await self.service.background.over(task.id) is None:
             await asyncio.sleep(_EVERY)
 
-    async def cancel(self, ctx: ServerRequestContext[Any, Any], task: Task) -> None:
+    async def cancel(self, ctx: Context, task: Task) -> None:
         """Cancel a run."""
         try:
             reason = "the client cancelled the task"
@@ -86,7 +79,7 @@ class AgentTasks:
             return  # Another host is asked to, or it has just ended.
 
     async def list(
-        self, ctx: ServerRequestContext[Any, Any], cursor: str | None
+        self, ctx: Context, cursor: str | None
     ) -> tuple[Sequence[Task], str | None]:
         """
         Return a page of the tasks of a client, newest first.
@@ -128,7 +121,8 @@ class AgentTasks:
         ttl = recording.started.task_ttl or TTL_MS
         if row.started_at + ttl * 1_000 <= self.service.host.clock.now():
             return None
-        last, status, said = recording.latest, _STATUS[recording.state], ""
+        last, said = recording.latest, ""
+        status = _STATUS.get(recording.state, recording.state)
         if isinstance(last.event, RunSuspended):
             said = waits_for(recording)
             if last.event.reason in _FOR_PEOPLE:

@@ -16,19 +16,26 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any
-
-import mcp_types as types
-from mcp.server.context import ServerRequestContext
+from typing import Any, TypeAlias
 
 from ...core.calls import JSON, Completed, Failed, Outcome
 from ...core.grants.approvals import Asked as Question
-from ...core.log.events import ApprovalDecided, Event, RunSuspended, outcome_of
+from ...core.log.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    Event,
+    RunSuspended,
+    outcome_of,
+)
 from ...errors import BusyError, FailureKind, NotKeptError
 from ...lib import codec
 from ...runs.recording import Recording
 from ...service.sessions import Asked, Connection, Sessions
-from .tasks import LONGEST_TTL_MS, Task
+from .tasks import LONGEST_TTL_MS, Context, Task
+
+#: A status, and the outcome or what is waited for.
+_State: TypeAlias = tuple[str, Outcome | str]
+_Making: TypeAlias = "asyncio.Task[Any]"
 
 logger = logging.getLogger("caxton_host")
 
@@ -57,11 +64,10 @@ class SessionTasks:
     """
 
     sessions: Sessions
-    connection: Callable[[ServerRequestContext[Any, Any]], Connection]
+    connection: Callable[[Context], Connection]
     told: Callable[[Outcome], dict[str, JSON]]
-    _made: dict[tuple[str, int], asyncio.Task[Outcome | Asked]] = field(
-        default_factory=dict[tuple[str, int], "asyncio.Task[Outcome | Asked]"],
-        init=False,
+    _made: dict[tuple[str, int], _Making] = field(
+        default_factory=dict[tuple[str, int], _Making], init=False
     )
 
     async def begin(
@@ -97,7 +103,7 @@ class SessionTasks:
             making.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
 
-    async def find(self, ctx: ServerRequestContext[Any, Any], key: str) -> Task | None:
+    async def find(self, ctx: Context, key: str) -> Task | None:
         """Return the task that a call is, and make it if it may be; see `Source`."""
         by, named = self.connection(ctx), _ID.fullmatch(key)
         recording = await self._recording(by, named[1]) if named else None
@@ -132,9 +138,7 @@ class SessionTasks:
             return None
         return recording if recording.is_session else None
 
-    async def _state(
-        self, by: Connection, recording: Recording, call: int
-    ) -> tuple[types.TaskStatus, Outcome | str]:
+    async def _state(self, by: Connection, recording: Recording, call: int) -> _State:
         """Return how a call stands, with its outcome, or what it waits for."""
         journal, run_id = recording.journal(), recording.run_id
         asked = journal.question(call)
@@ -151,27 +155,21 @@ class SessionTasks:
             return "failed", _failed("cancelled", _OVER)
         return self._undecided(run_id, asked) or self._go_on(by, run_id, asked)
 
-    async def _doubtful(
-        self, run_id: str, call: int
-    ) -> tuple[types.TaskStatus, Outcome]:
+    async def _doubtful(self, run_id: str, call: int) -> _State:
         # It may have ended between the look at the log and that for its host.
         recording = await Recording.load(run_id, self.sessions.store.reader)
         if recording.journal().answers(call):
             return await self._answered(recording, call)
         return "failed", _failed("transport", _DOUBT)
 
-    def _undecided(
-        self, run_id: str, asked: Question
-    ) -> tuple[types.TaskStatus, str] | None:
+    def _undecided(self, run_id: str, asked: Question) -> _State | None:
         if not asked.waits or asked.is_over(self.sessions.host.clock.now()):
             return None
         by = " or ".join(map(str, asked.requested.by)) or "a person"
         said = f"waits for the approval of {by}: event {asked.seq} of run {run_id}"
         return "input_required", said
 
-    async def _answered(
-        self, recording: Recording, call: int
-    ) -> tuple[types.TaskStatus, Outcome]:
+    async def _answered(self, recording: Recording, call: int) -> _State:
         ends = (outcome_of(one.event) for one in recording.own if one.event)
         (outcome,) = [end[1] for end in ends if end and end[0] == call]
         if isinstance(outcome, Failed) and outcome.kind == "cancelled":
@@ -185,22 +183,26 @@ class SessionTasks:
             return "completed", replace(outcome, contents=contents)
         return "completed", outcome
 
-    def _go_on(
-        self, by: Connection, run_id: str, asked: Question
-    ) -> tuple[types.TaskStatus, str]:
+    def _go_on(self, by: Connection, run_id: str, asked: Question) -> _State:
         """Make a call that was decided about, if the log holds the client's bytes."""
         wanted = asked.requested
         given = sha256(codec.encode({**wanted.params})).hexdigest()
         if given != wanted.params_sha256:
             return "input_required", _AGAIN
-        call = self.sessions.call(by, wanted.name, wanted.params)
-        self._keep((run_id, wanted.call), asyncio.create_task(call))
+        making = asyncio.create_task(self._make(by, run_id, wanted))
+        self._keep((run_id, wanted.call), making)
         return "working", ""
 
-    def _keep(
-        self, key: tuple[str, int], making: asyncio.Task[Outcome | Asked]
+    async def _make(
+        self, by: Connection, run_id: str, wanted: ApprovalRequested
     ) -> None:
-        def made(task: asyncio.Task[Outcome | Asked]) -> None:
+        # It may have been made since the log was read; to call again would ask again.
+        recording = await Recording.load(run_id, self.sessions.store.reader)
+        if wanted.call in recording.journal().asked:
+            await self.sessions.call(by, wanted.name, wanted.params)
+
+    def _keep(self, key: tuple[str, int], making: _Making) -> None:
+        def made(task: _Making) -> None:
             if self._made.get(key) is task:
                 del self._made[key]
             if not task.cancelled() and (exc := task.exception()):
@@ -216,7 +218,7 @@ class SessionTasks:
         else:
             await asyncio.sleep(_EVERY)
 
-    async def cancel(self, ctx: ServerRequestContext[Any, Any], task: Task) -> None:
+    async def cancel(self, ctx: Context, task: Task) -> None:
         """Cancel a call that is under way here; deny one that waits for an approval."""
         run_id, call = _key(task)
         if making := self._made.get((run_id, call)):

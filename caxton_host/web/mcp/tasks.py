@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import mcp_types as types
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
@@ -22,6 +22,8 @@ from mcp_types.methods import serialize_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...config.model import TaskSupport
+
+Context: TypeAlias = ServerRequestContext[Any, Any]
 
 DATED = "2025-11-25"
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -64,7 +66,7 @@ class Task:
     """
 
     id: str
-    status: types.TaskStatus
+    status: str
     said: str = ""
     created: int
     updated: int
@@ -75,7 +77,7 @@ class Task:
 class Source(Protocol):
     """Finds the tasks of clients."""
 
-    async def find(self, ctx: ServerRequestContext[Any, Any], key: str) -> Task | None:
+    async def find(self, ctx: Context, key: str) -> Task | None:
         """Return a task of the client; ``None``: it has none of that id."""
         ...
 
@@ -83,17 +85,15 @@ class Source(Protocol):
         """Return when a task may have gone on."""
         ...
 
-    async def cancel(self, ctx: ServerRequestContext[Any, Any], task: Task) -> None:
+    async def cancel(self, ctx: Context, task: Task) -> None:
         """Cancel a task, if it has not ended."""
         ...
 
 
+_Asked: TypeAlias = types.GetTaskRequestParams
 #: Returns a page of the tasks of a client, and the cursor of the next.
-Listing = Callable[
-    [ServerRequestContext[Any, Any], str | None],
-    Awaitable[tuple[Sequence[Task], str | None]],
-]
-Handler = Callable[[ServerRequestContext[Any, Any], Any], Awaitable[HandlerResult]]
+Listing = Callable[[Context, str | None], Awaitable[tuple[Sequence[Task], str | None]]]
+Handler = Callable[[Context, Any], Awaitable[HandlerResult]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,20 +120,18 @@ class Tasks:
     def offer(self, server: Server[Any]) -> None:
         """Let a server offer tasks."""
         self._announced = {"cancel": {}, "requests": {"tools": {"call": {}}}}
-        add, one = server.add_request_handler, types.GetTaskRequestParams
-        add("tasks/get", one, self._get)
-        add("tasks/result", one, self._result)
-        add("tasks/cancel", one, self._cancel)
-        add("tasks/update", one, self._update)
+        add = server.add_request_handler
+        add("tasks/get", _Asked, self._get)
+        add("tasks/result", _Asked, self._result)
+        add("tasks/cancel", _Asked, self._cancel)
+        add("tasks/update", _Asked, self._update)
         if self.listing:
             self._announced["list"] = {}
             add("tasks/list", types.PaginatedRequestParams, self._list)
         server.extensions[EXTENSION] = {}
         server.middleware.append(self._between)
 
-    async def _between(
-        self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
-    ) -> HandlerResult:
+    async def _between(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Do what the SDK does not: it knows no tasks of 2025-11-25."""
         if versions := _METHODS.get(ctx.method):
             if ctx.protocol_version not in versions:
@@ -152,7 +150,7 @@ class Tasks:
             told["capabilities"]["tasks"] = self._announced
         return found
 
-    async def found(self, ctx: ServerRequestContext[Any, Any], key: str) -> Task:
+    async def found(self, ctx: Context, key: str) -> Task:
         """
         Return a task of a client.
 
@@ -164,16 +162,12 @@ class Tasks:
             raise MCPError(types.INVALID_PARAMS, "there is no such task")
         return task
 
-    async def _get(
-        self, ctx: ServerRequestContext[Any, Any], params: types.GetTaskRequestParams
-    ) -> HandlerResult:
-        task = await self.found(ctx, params.task_id)
+    async def _get(self, ctx: Context, asked: _Asked) -> HandlerResult:
+        task = await self.found(ctx, asked.task_id)
         return _dated(task) if is_dated(ctx) else _detailed(task)
 
-    async def _result(
-        self, ctx: ServerRequestContext[Any, Any], params: types.GetTaskRequestParams
-    ) -> HandlerResult:
-        while (task := await self.found(ctx, params.task_id)).result is None:
+    async def _result(self, ctx: Context, asked: _Asked) -> HandlerResult:
+        while (task := await self.found(ctx, asked.task_id)).result is None:
             if self.closed():
                 raise MCPError(_STOPPING, "the host is about to stop: ask again")
             await self.source.wait(task)
@@ -181,30 +175,24 @@ class Tasks:
         related = {RELATED: {"taskId": task.id}}
         return {**found, "_meta": {**found.get("_meta", {}), **related}}
 
-    async def _cancel(
-        self, ctx: ServerRequestContext[Any, Any], params: types.GetTaskRequestParams
-    ) -> HandlerResult:
-        task = await self.found(ctx, params.task_id)
+    async def _cancel(self, ctx: Context, asked: _Asked) -> HandlerResult:
+        task = await self.found(ctx, asked.task_id)
         if going_on := task.result is None:
             await self.source.cancel(ctx, task)
-            task = await self.found(ctx, params.task_id)
+            task = await self.found(ctx, asked.task_id)
         if not is_dated(ctx):
             return {}
         if task.result is not None and not (going_on and task.status == "cancelled"):
             raise MCPError(types.INVALID_PARAMS, "the task has ended already")
         return _dated(task)
 
-    async def _update(
-        self, ctx: ServerRequestContext[Any, Any], params: types.GetTaskRequestParams
-    ) -> HandlerResult:
+    async def _update(self, ctx: Context, asked: _Asked) -> HandlerResult:
         """Take answers of a client to questions: it is asked none."""
-        await self.found(ctx, params.task_id)
+        await self.found(ctx, asked.task_id)
         return {}
 
     async def _list(
-        self,
-        ctx: ServerRequestContext[Any, Any],
-        params: types.PaginatedRequestParams,
+        self, ctx: Context, params: types.PaginatedRequestParams
     ) -> HandlerResult:
         assert self.listing is not None  # noqa: S101 -- see `offer`
         tasks, cursor = await self.listing(ctx, params.cursor)
@@ -212,13 +200,13 @@ class Tasks:
         return found if cursor is None else {**found, "nextCursor": cursor}
 
 
-def is_dated(ctx: ServerRequestContext[Any, Any]) -> bool:
+def is_dated(ctx: Context) -> bool:
     """Return whether a client speaks the protocol that has tasks in itself."""
     return ctx.protocol_version == DATED
 
 
 def ttl_of(
-    ctx: ServerRequestContext[Any, Any],
+    ctx: Context,
     params: types.CallToolRequestParams,
     support: TaskSupport = "optional",
 ) -> int | None:
@@ -251,9 +239,7 @@ def ttl_of(
     return min(ttl, LONGEST_TTL_MS)
 
 
-def created(
-    ctx: ServerRequestContext[Any, Any], task: Task | types.CallToolResult
-) -> HandlerResult:
+def created(ctx: Context, task: Task | types.CallToolResult) -> HandlerResult:
     """
     Return the answer to a call that is a task.
 
@@ -273,7 +259,7 @@ def created(
     return task
 
 
-def _has_extension(ctx: ServerRequestContext[Any, Any]) -> bool:
+def _has_extension(ctx: Context) -> bool:
     known = ctx.session.client_capabilities
     return known is not None and EXTENSION in (known.extensions or {})
 
@@ -283,7 +269,7 @@ def _without_extension(said: str) -> MCPError:
     return MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, said, wanted)
 
 
-def _check_extension(ctx: ServerRequestContext[Any, Any]) -> None:
+def _check_extension(ctx: Context) -> None:
     """
     Check that a client of 2026-07-28 has declared tasks, and says one id.
 

@@ -22,6 +22,7 @@ from caxton_host.core.grants.principals import Principal
 from caxton_host.core.log.events import ApprovalDecided, ToolFailed
 from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import BusyError
+from caxton_host.ports.history import Streams
 from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.approvals import Word, say
 from caxton_host.runs.cancellation import cancel_idle
@@ -264,6 +265,35 @@ async def test_many_looks_at_an_approved_call_make_it_once(
         assert (await ask("tasks/get", taskId=key))["status"] == "working"
         desk.tools.let.set()
         assert (await over(ask, key))["status"] == "completed"
+    assert desk.tools.reached == ["pay"]
+    assert types(desk.events(key)).count("ApprovalRequested") == 1
+
+
+async def test_a_look_that_takes_longer_than_the_call_does_not_make_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # law 7
+    desk = Desk()
+    desk.tools.let.set()
+    load, reads, ended = Recording.load, iter("12"), asyncio.Event()
+
+    async def slow_at_first(run_id: str, store: Streams) -> Recording:
+        found = await load(run_id, store)
+        if next(reads, "") == "1":
+            await ended.wait()
+        return found
+
+    async with desk.up() as client:
+        ask = client()
+        key = await waiting(ask)
+        await desk.decide(key, "approve")
+        monkeypatch.setattr(Recording, "load", slow_at_first)
+        late = asyncio.create_task(ask("tasks/get", taskId=key))
+        await asyncio.sleep(0.2)
+        assert (await over(ask, key))["status"] == "completed"
+        ended.set()
+        await late
+        assert (await over(ask, key))["status"] == "completed"
+        await asyncio.sleep(0.2)
     assert desk.tools.reached == ["pay"]
     assert types(desk.events(key)).count("ApprovalRequested") == 1
 

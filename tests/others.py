@@ -21,7 +21,7 @@ class Programs:
     """What *folder* holds of them."""
 
     def __init__(self, folder: Path) -> None:
-        self._scope = folder / _SCOPE
+        self.folder, self._scope = folder, folder / _SCOPE
 
     def __call__(self, name: str) -> list[str]:
         """Return the command of the program with that name."""

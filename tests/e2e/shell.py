@@ -60,7 +60,7 @@ class Shell:
         root: Path,
         compiled: Path,
         monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
+        capsys: pytest.CaptureFixture[str] | None = None,
     ) -> None:
         self.folder, self.home = root / "work", root / "home"
         self._capsys = capsys
@@ -86,6 +86,7 @@ class Shell:
 
     def __call__(self, *words: str, stdin: bytes = b"") -> Done:
         """Run a command in this process, and check what every command keeps."""
+        assert self._capsys, "a shell that tests share has only `typed` commands"
         self._capsys.readouterr()
         notes = Notes()
         logging.getLogger().addHandler(notes)

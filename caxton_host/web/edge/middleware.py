@@ -18,7 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...config import Serve
 from ...core.calls import JSON
+from ...core.grants.content import COMPLETE
 from ...core.grants.principals import Principal
+from ...core.names import PROMPT, READ
 from ...core.text.urls import is_loopback
 from ...errors import BadBytes, ForbiddenError, OverloadedError
 from ...lib.logs import about
@@ -219,6 +221,8 @@ _MAY_SEND = (
 )
 _METHODS = "GET, POST, PUT, DELETE"
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
+#: What a session asks of its servers besides calls.
+_ASKS = (READ, PROMPT, COMPLETE)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -378,7 +382,9 @@ class Edge:
                 send, 400, None, _INVALID, "send one message per request", {}
             )
             return
-        if not isinstance(message, dict) or message.get("method") != "tools/call":
+        method = message.get("method") if isinstance(message, dict) else None
+        asks = method in _ASKS and _is_session(scope["path"])
+        if not isinstance(message, dict) or not (asks or method == "tools/call"):
             await self.app(scope, receive, send)
             return
         try:

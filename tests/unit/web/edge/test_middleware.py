@@ -353,6 +353,22 @@ async def test_a_call_gets_a_ticket_that_is_given_back(tmp_path: Path) -> None:
     assert office.service.line.present == 0
 
 
+@pytest.mark.parametrize(
+    ("path", "counted"), [("/mcp/dev", True), ("/mcp", False)], ids=str
+)
+async def test_what_a_session_asks_of_its_servers_counts_as_a_call(
+    tmp_path: Path, path: str, *, counted: bool
+) -> None:
+    office, behind = Office(tmp_path), Behind()
+    asking = ("resources/read", "prompts/get", "completion/complete")
+    async with edge_of(office, behind) as client:
+        for method in asking:
+            await client.post(path, json={"jsonrpc": "2.0", "id": 1, "method": method})
+    tickets = [scope.get("caxton.ticket") for scope in behind.scopes]
+    assert [ticket is not None for ticket in tickets] == [counted] * 3
+    assert office.service.line.present == 0
+
+
 async def test_a_call_for_which_there_is_no_room_is_told_when_to_come_again(
     tmp_path: Path,
 ) -> None:

@@ -3,7 +3,8 @@ A tool server with resources and prompts, for sessions. No SDK, so that it start
 
     python -IS library.py FOLDER [WORD ...]
 
-The words say what is wrong with it. It notes each request in ``FOLDER/asked``.
+The words say what is wrong with it; with ``echo``, it has a tool of that name. It notes
+each request in ``FOLDER/asked``.
 """
 
 from __future__ import annotations
@@ -86,6 +87,9 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:  # noqa: PLR0
             return {}
         case "resources/read":
             return read(params["uri"])
+        case "tools/call":
+            text = json.dumps({"said": params.get("arguments"), "key": SECRET})
+            return {"content": [{"type": "text", "text": text}]}
         case "prompts/get":
             text = f"{params['name']} of {NAME}: {params.get('arguments')}"
             content = {"type": "text", "text": text}
@@ -104,7 +108,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:  # noqa: PLR0
 def listed(method: str) -> dict[str, Any]:
     key, entries = LISTS[method]
     if method == "tools/list":
-        entries = [{"name": "resources/read", "inputSchema": {"type": "object"}}]
+        names = ["resources/read", *({"echo"} & WORDS)]
+        entries = [{"name": one, "inputSchema": {"type": "object"}} for one in names]
     elif "loops" in WORDS:
         return {key: entries, "nextCursor": "again"}
     elif "giant" in WORDS:

@@ -31,6 +31,9 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from ...errors import BadBytes
+from ...lib.codec import load_json
+
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 #: Bytes of a message; the rest of a longer line is dropped, so that it is not JSON.
 LONGEST = 16 << 20
@@ -107,9 +110,20 @@ async def _piped() -> AsyncGenerator[_Streams]:
         claimed(_STDOUT, _STDERR) as stdout,
     ):
         # The SDK takes whatever has the methods of files that it uses.
-        files = cast("Any", Lines(stdin)), cast("Any", Out(stdout))
+        files = cast("Any", checked(Lines(stdin))), cast("Any", Out(stdout))
         async with stdio_server(*files) as streams:
             yield streams
+
+
+async def checked(lines: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
+    """Replace each line that the log could not hold, or that says something twice."""
+    async for line in lines:
+        try:
+            load_json(line, limit=LONGEST)
+        except BadBytes:
+            yield b"not JSON"
+        else:
+            yield line
 
 
 @contextlib.contextmanager

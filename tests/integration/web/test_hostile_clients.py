@@ -90,7 +90,7 @@ def message(method: object, number: object = 1, **params: object) -> dict[str, o
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
 
-def call(name: object = _ECHO, number: object = 1, **arguments: object) -> bytes:
+def call(name: object = _ECHO, number: object = 1, /, **arguments: object) -> bytes:
     return json.dumps(
         message("tools/call", number, name=name, arguments=arguments)
     ).encode()
@@ -165,9 +165,9 @@ HARM: Mapping[str, Harm] = {
         status=202,
     ),
     "no version": Harm(body=b'{"id": 1, "method": "ping"}', status=400, error=PARAMS),
-    "an id that is a map": Harm(body=call(number={}), status=202),
-    "an id that is a list": Harm(body=call(number=[1]), status=202),
-    "an id of 50 kB": Harm(body=call(number="x" * 50_000), attempts=1),
+    "an id that is a map": Harm(body=call(_ECHO, {}), status=202),
+    "an id that is a list": Harm(body=call(_ECHO, [1]), status=202),
+    "an id of 50 kB": Harm(body=call(_ECHO, "x" * 50_000), attempts=1),
     "no method": Harm(body=b'{"jsonrpc": "2.0", "id": 1}', status=400, error=PARAMS),
     "an unknown method": Harm(
         body=json.dumps(message("tools/steal")).encode(), error=METHOD
@@ -420,7 +420,7 @@ async def test_calls_that_race_with_their_cancels_are_each_recorded_to_their_end
                 ask(served, one, http)
                 for number in range(10)
                 for one in (
-                    Harm(body=call(number=number), headers=SAME),
+                    Harm(body=call(_ECHO, number), headers=SAME),
                     cancelling(number),
                 )
             )
@@ -437,7 +437,7 @@ async def test_calls_that_race_with_their_cancels_are_each_recorded_to_their_end
 async def test_nobody_else_cancels_a_call_by_its_id(tmp_path: Path) -> None:
     tools = Slow()
     async with up(tmp_path, tools) as served, httpx.AsyncClient(timeout=30) as http:
-        mine = Harm(body=call(number=1), headers=SAME)
+        mine = Harm(body=call(_ECHO, 1), headers=SAME)
         waiting = asyncio.create_task(ask(served, mine, http))
         await tools.reached.wait()
         theirs = replace(

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from caxton_host.core.names import PROMPT, READ, exposed_name
-from tests.integration.web.test_hostile_clients import (
+from tests.harm import (
+    FOREIGN,
     GOOD,
     HARM,
     INVALID,
-    LISTED,
-    METHOD,
-    PARAMS,
+    MORE,
+    MOST,
     PARSE,
     Harm,
+    asking,
     call,
+    hello,
     message,
-    modern,
 )
 
 from .serving import Host, served
@@ -53,167 +55,6 @@ tools = ["demo/echo", "shell/echo"]
 """
 #: What nobody else may see of the session of bob.
 CANARY = "bobs-canary-4711"
-READS, PROMPTS = exposed_name("demo", READ), exposed_name("demo", PROMPT)
-#: Bytes of an answer.
-MOST = 1_000_000
-
-
-def asking(method: str, **params: object) -> bytes:
-    return json.dumps(message(method, **params)).encode()
-
-
-def wrong(method: str, error: int = PARAMS, /, **params: object) -> Harm:
-    return Harm(body=asking(method, **params), error=error)
-
-
-def unread(method: str, **params: object) -> Harm:
-    """Return a reading that is denied."""
-    return Harm(body=asking(method, **params), error=-32000, attempts=1)
-
-
-def denied(code: str, body: bytes, **headers: str) -> Harm:
-    headers = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Harm(body=body, headers=headers, denied=code, attempts=1)
-
-
-def forged(key: str, value: object) -> Harm:
-    """Return a call that says more than a client can, which counts for nothing."""
-    meta = {key: value}
-    body = asking("tools/call", name="mcp__demo__echo", arguments={}, _meta=meta)
-    return Harm(body=body, attempts=1)
-
-
-def searching(tool: str, attempts: int = 0, /, **arguments: object) -> Harm:
-    code = "not_granted" if attempts else "bad_request"
-    return Harm(
-        body=call(tool, **arguments),
-        path="/mcp/many",
-        headers={"authorization": "Bearer sue"},
-        denied=code,
-        attempts=attempts,
-    )
-
-
-def completing(kind: str, name: str, value: str = "", **more: object) -> Harm:
-    ref = {"type": f"ref/{kind}", "name" if kind == "prompt" else "uri": name}
-    argument = {"name": "page", "value": value}
-    body = asking("completion/complete", ref=ref, argument=argument, **more)
-    return Harm(body=body)
-
-
-def hello(version: str, name: str = "x") -> Harm:
-    client = {"name": name, "version": "1"}
-    able: dict[str, object] = {}
-    params = {"protocolVersion": version, "capabilities": able, "clientInfo": client}
-    return Harm(body=asking("initialize", **params))
-
-
-def listing(status: int = 200, path: str = "/mcp/dev", **headers: str) -> Harm:
-    headers = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Harm(body=LISTED, status=status, path=path, headers=headers)
-
-
-FOREIGN = call("mcp__shell__echo", text=1)
-MANY = {str(number): "x" for number in range(5_000)}
-WIDER = {"io.caxton/narrow": {"allow": [{"tools": ["shell/*"]}]}}
-CLAIMED = {"x_caxton_principal": "bob", "caxton_session": "ops"}
-#: What clients send besides `HARM`, to a host with real servers.
-MORE: Mapping[str, Harm] = {
-    "a resource outside the grant": unread(READ, uri="demo://secret/b"),
-    "a resource beside the grant": unread(READ, uri="demo://public/../secret/b"),
-    "an escaped resource": unread(READ, uri="demo://public/%2e%2e%2fsecret"),
-    "a resource of another session": unread(READ, uri="shell://public/a"),
-    "a resource with a line break": unread(READ, uri="demo://public/a\nb"),
-    "a resource of 600 kB": unread(READ, uri="demo://public/" + "x" * 600_000),
-    "a resource that is a number": wrong(READ, uri=7),
-    "no resource": wrong(READ),
-    "a subscription": wrong("resources/subscribe", METHOD, uri="demo://public/a"),
-    "a prompt outside the grant": unread(PROMPT, name="only_demo"),
-    "a prompt of another session": unread(PROMPT, name="shell/review"),
-    "a prompt with a zero": unread(PROMPT, name="review\0"),
-    "a prompt of numbers": wrong(PROMPT, name="review", arguments={"x": 1}),
-    "a prompt of 5,000 texts": Harm(
-        body=asking(PROMPT, name="review", arguments=MANY), attempts=1
-    ),
-    "a resource as a tool": denied("params", call(READS, uri="demo://secret/b")),
-    "a prompt as a tool": denied("params", call(PROMPTS, name="only_demo")),
-    "a foreign resource as a tool": denied(
-        "not_granted", call(exposed_name("shell", READ), uri="shell://public/a")
-    ),
-    "a tool of another session": denied("not_granted", FOREIGN),
-    "a tool by its server": denied("bad_request", call("shell/echo")),
-    "a tool in other letters": denied("not_granted", call("MCP__DEMO__ECHO")),
-    "a tool in letters that look alike": denied(
-        "bad_request", call("mcp__demo__\u0435cho")
-    ),
-    "a tool that is turned round": denied("bad_request", call("mcp__demo__echo\u202e")),
-    "a tool with an escape": denied("bad_request", call("\x1b[2Jmcp__demo__echo")),
-    "a search where there is none": denied("not_granted", call("search_tools")),
-    "completion of a hidden prompt": completing("prompt", "only_demo"),
-    "completion of a foreign prompt": completing("prompt", "shell/review"),
-    "completion of a hidden template": completing("resource", "demo://{area}/{page}"),
-    "completion that leads outside": completing(
-        "resource", "demo://public/{page}", "../secret/"
-    ),
-    "completion of no template": completing("resource", "{" * 10_000),
-    "completion of 100 kB": completing(
-        "resource", "demo://public/{page}", "x" * 100_000
-    ),
-    "completion of another kind": replace(completing("tool", "echo"), error=PARAMS),
-    "completion with a context of numbers": replace(
-        completing("prompt", "review", context={"arguments": {"x": 1}}), error=PARAMS
-    ),
-    "a cursor of another list": wrong("prompts/list", cursor="mcp__demo__echo"),
-    "a cursor that is a map": wrong("resources/templates/list", cursor={}),
-    "a level that is none": wrong("logging/setLevel", level="loudest"),
-    "the run of another session": forged("io.caxton/run-id", "RUN"),
-    "the key of another call": forged("io.caxton/idempotency-key", "x"),
-    "that key again": forged("io.caxton/idempotency-key", "x"),
-    "variables": forged("io.caxton/context", {"customer": "bob"}),
-    "a task of another session": forged(
-        "io.modelcontextprotocol/related-task", {"taskId": "RUN"}
-    ),
-    "a level in a call": forged("io.modelcontextprotocol/logLevel", "debug"),
-    "a progress token": forged("progressToken", 1),
-    "that progress token again": forged("progressToken", 1),
-    "a progress token of 100 kB": forged("progressToken", "x" * 100_000),
-    "a progress token that is a map": replace(
-        forged("progressToken", {}), error=PARAMS, attempts=0
-    ),
-    "a trace that is none": forged("traceparent", "00-" + "f" * 70_000),
-    "a wider grant": denied(
-        "not_granted", asking("tools/call", name="mcp__shell__echo", _meta=WIDER)
-    ),
-    "metadata that is a list": wrong("tools/call", name="mcp__demo__echo", _meta=[]),
-    "a client of 100 kB": hello("2025-06-18", "x" * 100_000),
-    "the oldest version": hello("2024-11-05"),
-    "a version of the past": hello("1999-12-31"),
-    "a newer body under an older version": Harm(
-        body=modern("tools/list"), headers={"mcp-protocol-version": "2025-06-18"}
-    ),
-    "an older body under a newer version": replace(
-        listing(400, mcp_protocol_version="2026-07-28"), error=PARAMS
-    ),
-    "two versions": replace(
-        listing(400, mcp_protocol_version="2025-06-18, 2026-07-28"), error=PARAMS
-    ),
-    "a principal in a header": denied("not_granted", FOREIGN, **CLAIMED),
-    "a path in a header": denied("not_granted", FOREIGN, x_original_url="/mcp/ops"),
-    "a method in a header": listing(x_http_method_override="DELETE"),
-    "a token in the path": listing(401, "/mcp/ops?access_token=BOB", authorization=""),
-    "a token in a cookie": listing(401, authorization="", cookie="token=BOB"),
-    "another scheme": listing(401, authorization="Basic BOB"),
-    "half a token": listing(401, authorization="Bearer HALF"),
-    "no type": listing(415, content_type=""),
-    "two types": listing(415, content_type="application/json, text/plain"),
-    "an upgrade": listing(connection="upgrade", upgrade="websocket"),
-    "a search of 10 kB": searching("search_tools", query="x" * 10_000),
-    "a search for a number": searching("search_tools", query=7),
-    "a search for a billion": searching("search_tools", query="x", limit=10**9),
-    "a call with arguments of text": searching("call_tool", name="x", arguments="x"),
-    "a call by a call": searching("call_tool", 1, name="call_tool"),
-    "a call of a hidden tool": searching("call_tool", 1, name="mcp__demo__none"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,6 +156,73 @@ def test_what_a_client_sends_is_bounded_and_harms_itself_alone(
     assert desk.ask(GOOD).json()["result"]["isError"] is False
 
 
+def raw(
+    *lines: str, line: str = "POST /mcp/dev HTTP/1.1", body: bytes = FOREIGN
+) -> bytes:
+    """Return a request as it is on the wire, with these lines in its head."""
+    told = ("Host: localhost", "Connection: close", "Authorization: Bearer ANN")
+    types = ("Content-Type: application/json", "Accept: application/json")
+    head = "\r\n".join((line, *told, *types, *lines, "", ""))
+    return head.encode("latin-1") + body
+
+
+LENGTH = f"Content-Length: {len(FOREIGN)}"
+CHUNKED = "Transfer-Encoding: chunked"
+INNER = raw(LENGTH, line="POST /mcp/ops HTTP/1.1")
+WIRE: Mapping[str, bytes] = {
+    "two lengths": raw(LENGTH, "Content-Length: 2"),
+    "a length and chunks": raw(LENGTH, CHUNKED),
+    "chunks twice": raw(CHUNKED, CHUNKED),
+    "chunks in other words": raw("Transfer-Encoding: xchunked"),
+    "a chunk that has no size": raw(CHUNKED, body=b"zz\r\n" + FOREIGN),
+    "a length below zero": raw("Content-Length: -1"),
+    "a length with a plus": raw(f"Content-Length: +{len(FOREIGN)}"),
+    "a length of 40 digits": raw("Content-Length: " + "9" * 40),
+    "a request in a request": raw("Content-Length: 0", body=INNER),
+    "a request after a request": raw("Content-Length: 2", body=b"{}" + INNER),
+    "a folded header": raw(LENGTH, "X-A: b", " Authorization: Bearer BOB"),
+    "a header with a zero": raw(LENGTH, "X-A: b\0c"),
+    "a space before a colon": raw("Content-Length : 2"),
+    "a line feed in a header": raw(LENGTH, "X-A: b\nMcp-Session-Id: c"),
+    "two hosts": raw(LENGTH, "Host: evil.example"),
+    "another host in the address": raw(
+        LENGTH, line="POST http://evil.example/mcp/ops HTTP/1.1"
+    ),
+    "a version that nobody knows": raw(LENGTH, line="POST /mcp/dev HTTP/9.9"),
+    "no version": raw(LENGTH, line="POST /mcp/dev"),
+    "a method with a line": raw(LENGTH, line="POST\t/mcp/dev HTTP/1.1"),
+}
+
+
+READ_AS_ONE = {
+    "a folded header",
+    "a line feed in a header",
+    "a version that nobody knows",
+}
+STATUS = dict.fromkeys(READ_AS_ONE, 200) | {"another host in the address": 403}
+
+
+@pytest.mark.parametrize("name", [*WIRE])
+def test_a_request_that_can_be_read_in_two_ways_reaches_no_other_session(
+    desk: Desk, name: str
+) -> None:  # laws 4 and 9
+    data, before = WIRE[name], desk.shell.types()
+    for word, own in ((b"ANN", "ann"), (b"BOB", "bob")):
+        data = data.replace(word, desk.tokens[own].encode())
+    url = httpx.URL(desk.host.url)
+    with socket.create_connection((url.host, url.port), timeout=SOON) as wire:
+        wire.sendall(data)
+        said = b"".join(iter(lambda: wire.recv(65_536), b"")).decode()
+
+    assert re.findall(r"HTTP/1.1 (\d+)", said) == [str(STATUS.get(name, 400))]
+    check(said)
+    after = desk.shell.types()
+    assert after.count("ToolDenied") - before.count("ToolDenied") == (
+        name in READ_AS_ONE
+    )
+    assert after.count("ToolCompleted") == before.count("ToolCompleted")
+
+
 @dataclass(slots=True)
 class Pipe:
     """The session of a local user, over a pipe that all rows share."""
@@ -388,9 +296,8 @@ def test_what_a_client_writes_into_a_pipe_is_refused_alike(
         code = result.get("_meta", {}).get("io.caxton/code")
         if harm.status == httpx.codes.OK:
             assert (error, code, attempts) == (harm.error, harm.denied, harm.attempts)
-        else:  # What HTTP refuses before it is a message.
-            assert error in {INVALID, PARSE} or (code, attempts) == ("bad_request", 1)
-
-
-def test_a_line_that_says_something_twice_is_no_call() -> None:
-    pass
+        elif name == "a giant body":  # A line may be longer.
+            assert (code, attempts) == ("bad_request", 1)
+        else:
+            assert error in {INVALID, PARSE}
+            assert attempts == 0

@@ -2,6 +2,7 @@
 Run the kill loop by hand.
 
     python -m tests.chaos --cycles 10000 --store sqlite --seed 7
+    python -m tests.chaos --sessions 200 --cycles 100 --pace 0.5
 """
 
 from __future__ import annotations
@@ -9,18 +10,26 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import random  # noqa: TID251 -- drawn from the seed that is printed
 import sys
 import tempfile
 import time
+import traceback
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+from caxton_host.web.edge.listen import bind
 from tests.postgres import running
 
 from .check import Found, check
+from .check_sessions import Ledger
+from .check_sessions import check as check_sessions
 from .conductor import Conductor
 from .scene import Place
+from .sessions import Answers, live, work
 
 
 @contextlib.contextmanager
@@ -41,9 +50,13 @@ def say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
 
 
+def _kills(conductor: Conductor) -> None:
+    say(f"kills        {conductor.kills.total()}  {dict(conductor.kills)}")
+
+
 def _report(found: Found, conductor: Conductor, seconds: float) -> None:
     kills = conductor.kills
-    say(f"kills        {kills.total()}  {dict(kills)}")
+    _kills(conductor)
     say(f"cycles/s     {kills.total() / seconds:.1f}  ({seconds:.1f} s)")
     say(f"runs         {dict(found.runs)}  {dict(found.failures)}")
     say(f"calls        {len(found.invoked)}  {dict(found.outcomes)}")
@@ -59,9 +72,54 @@ def _report(found: Found, conductor: Conductor, seconds: float) -> None:
     say(f"retries      {found.retries}, resolutions {dict(found.words)}")
     each = 1000 * found.suspensions / max(kills.total(), 1)
     say(f"suspensions  {found.suspensions}, {each:.0f} per 1,000 kills")
+
+
+def _report_sessions(found: Ledger, answers: Answers) -> None:
+    said = Counter(one for each in answers.said.values() for one in each.elements())
+    errors = sum(count for (is_error, _), count in said.items() if is_error)
+    say(f"sessions     {len(answers.said)}, streams {dict(found.runs)}")
+    say(f"answers      {said.total()}, of them {errors} errors")
+    say(f"no answer    {dict(answers.refused)}")
+    say(f"calls        {len(found.invoked)}  {dict(found.outcomes)}")
+    say(f"in doubt     {found.doubts}")
+    say(f"events       {found.events}, effects {found.effects}")
+
+
+def _sessions(place: Place, count: int, conductor: Conductor, cycles: int) -> Ledger:
+    """Kill hosts of sessions while their clients work, which this process has."""
+    with bind("127.0.0.1", 0) as listener:
+        conductor.live = partial(live, listener=listener, count=count)
+        conductor.weights = {"host": 1, "server": 1}
+        if not (killing := os.fork()):
+            os._exit(_killing(conductor, cycles))
+        port = listener.getsockname()[1]
+        answers = asyncio.run(work(place, port, count))
+    code = os.waitstatus_to_exitcode(os.waitpid(killing, 0)[1])
+    found = asyncio.run(check_sessions(place, answers))
+    if code:
+        found.wrong.append(f"the hosts failed: {code}")
+    _report_sessions(found, answers)
+    return found
+
+
+def _killing(conductor: Conductor, cycles: int) -> int:
+    try:
+        conductor.run(cycles)
+    except BaseException:  # noqa: BLE001 -- the process ends here
+        traceback.print_exc()
+        return 1
+    finally:
+        conductor.place.stop.touch()
+        _kills(conductor)
+        sys.stdout.flush()
+    return 0
+
+
+def _verdict(found: Found) -> int:
     for line in found.wrong[:20]:
         say(f"WRONG        {line}")
     say(f"{len(found.wrong)} violations" if found.wrong else "no violations")
+    return 1 if found.wrong else 0
 
 
 def main() -> int:
@@ -73,17 +131,22 @@ def main() -> int:
     parser.add_argument(
         "--pace", type=float, default=0.06, help="mean seconds between kills"
     )
+    parser.add_argument(
+        "--sessions", type=int, default=0, help="clients that call; 0: agents do"
+    )
     given = parser.parse_args()
     with _place(given.store) as place:
         chance = random.Random(given.seed)  # noqa: S311 -- not for secrets
         conductor = Conductor(place, chance, given.pace)
+        say(f"seed         {given.seed}, {given.store.partition(':')[0]}")
+        if given.sessions:
+            return _verdict(_sessions(place, given.sessions, conductor, given.cycles))
         began = time.monotonic()
         conductor.run(given.cycles)
         seconds = time.monotonic() - began
         found = asyncio.run(check(place))
-    say(f"seed         {given.seed}, {given.store.partition(':')[0]}")
     _report(found, conductor, seconds)
-    return 1 if found.wrong else 0
+    return _verdict(found)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -62,12 +63,16 @@ class Conductor:
     Attributes:
         pace: Mean seconds between two kills.
 
+        live: What a host does.
+
         kills: Number of kills by kind.
     """
 
     place: Place
     chance: random.Random
     pace: float = 0.06
+    live: Callable[[Place], Coroutine[None, None, None]] = hosted.live
+    weights: Mapping[str, int] = field(default_factory=lambda: {**_WEIGHTS})
     kills: Counter[str] = field(default_factory=Counter)
     _host: int = 0
     _told: int = 0
@@ -78,7 +83,7 @@ class Conductor:
         try:
             self._spawn()
             while self.kills.total() < cycles:
-                time.sleep(min(self.chance.expovariate(1 / self.pace), 1.0))
+                time.sleep(min(self.chance.expovariate(1 / self.pace), 16 * self.pace))
                 self._strike()
                 self._tell(cycles)
             self.place.stop.touch()
@@ -113,7 +118,7 @@ class Conductor:
             return
         code = 1
         try:
-            asyncio.run(hosted.live(self.place))
+            asyncio.run(self.live(self.place))
             code = 0
         except BaseException:  # noqa: BLE001 -- the process ends here
             traceback.print_exc()
@@ -122,7 +127,7 @@ class Conductor:
             os._exit(code)
 
     def _strike(self) -> None:
-        wanted = self.chance.choices([*_WEIGHTS], [*_WEIGHTS.values()])[0]
+        wanted = self.chance.choices([*self.weights], [*self.weights.values()])[0]
         if wanted == "host":
             self._kill_host()
         elif found := self._awaited(wanted):

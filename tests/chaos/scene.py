@@ -35,7 +35,8 @@ LATE = Approve(
 )
 
 
-def _rule(number: int, tool: str, *budgets: Budget, calls: int | None = None) -> Rule:
+def rule(number: int, tool: str, *budgets: Budget, calls: int | None = None) -> Rule:
+    """Return the rule of that number, for one tool."""
     # The full name, so that it can be called while its server is down.
     return Rule(
         id=f"allow[{number}]",
@@ -56,25 +57,25 @@ _COSTS = (
 GRANTS = {
     "agent0": Grant(
         allow=(
-            _rule(1, "world/look"),
-            _rule(2, "world/pay", *_COSTS),
-            _rule(3, "world/send"),
-            _rule(4, "agents/child"),
+            rule(1, "world/look"),
+            rule(2, "world/pay", *_COSTS),
+            rule(3, "world/send"),
+            rule(4, "agents/child"),
         )
     ),
     "child": Grant(
-        allow=(_rule(1, "world/look"), _rule(2, "world/pay"), _rule(3, "world/send"))
+        allow=(rule(1, "world/look"), rule(2, "world/pay"), rule(3, "world/send"))
     ),
     "agent1": Grant(
         allow=(
-            _rule(1, "world/look", calls=LOOKS),
-            _rule(
+            rule(1, "world/look", calls=LOOKS),
+            rule(
                 2,
                 "world/pay",
                 CallCount(limit=PAYMENTS, per="month"),
                 Sum(of="n", limit=PAID * UNIT, per="month"),
             ),
-            _rule(3, "world/send", Concurrency(limit=SENDING)),
+            rule(3, "world/send", Concurrency(limit=SENDING)),
         )
     ),
 }
@@ -104,6 +105,11 @@ class Place:
     def stop(self) -> Path:
         """A file; once it exists, hosts start no new runs."""
         return self.folder / "stop"
+
+    @property
+    def done(self) -> Path:
+        """A file; once it exists, the clients of sessions have ended."""
+        return self.folder / "done"
 
     @property
     def paths(self) -> Paths:

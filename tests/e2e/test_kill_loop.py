@@ -11,8 +11,6 @@ import pytest
 
 from tests.postgres import Server
 
-_CYCLES = 100
-
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def store(request: pytest.FixtureRequest) -> str:
@@ -25,20 +23,7 @@ def store(request: pytest.FixtureRequest) -> str:
 def test_nothing_is_lost_and_nothing_happens_twice(store: str) -> None:
     # laws 2, 3, 4, 7, 8 and 10; by hand: python -m tests.chaos --cycles 10000
     pace = "0.06" if store == "sqlite" else "0.2"  # a lease has to pass in between
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "tests.chaos", "--cycles", str(_CYCLES)),
-            *("--store", store, "--seed", "4", "--pace", pace),
-        ],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    assert "WRONG" not in said
+    said = killed("--cycles", "100", "--store", store, "--seed", "4", "--pace", pace)
     # It was not for nothing.
     effects = re.search(r"effects (\d+)", said)
     assert effects is not None
@@ -49,3 +34,27 @@ def test_nothing_is_lost_and_nothing_happens_twice(store: str) -> None:
     assert re.search(r"settled +[1-9]", said), said
     assert re.search(r"freezes +[1-9]", said), said
     assert re.search(r"agents .*'child': [1-9]", said), said
+
+
+def test_sessions_get_no_answer_that_is_not_logged_and_nothing_happens_twice() -> None:
+    # laws 2, 3, 4, 7, 8 and 10; by hand: python -m tests.chaos --sessions 200
+    said = killed("--sessions", "8", "--cycles", "3", "--pace", "0.5", "--seed", "2")
+    assert "{'server': 2, 'host': 1}" in said, said
+    assert re.search(r"answers +[1-9]", said), said
+    assert re.search(r"'ToolCompleted': [1-9]", said), said
+
+
+def killed(*words: str) -> str:
+    """Run the kill loop, which must find nothing wrong, and return its report."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.chaos", *words],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "WRONG" not in said
+    return said

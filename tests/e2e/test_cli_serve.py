@@ -271,6 +271,9 @@ def test_a_user_of_the_machine_needs_no_token_if_it_is_said(desk: Shell) -> None
     with served(desk, "--allow-unauthenticated", "--mcp-only", good="none") as host:
         assert host.said["api"] is None
         assert httpx.get(f"{host.url}/api/v1/runs").status_code == httpx.codes.NOT_FOUND
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        listed = httpx.post(host.said["mcp"], json=message).json()
+        assert [tool["name"] for tool in listed["result"]["tools"]] == ["quick"]
 
 
 def test_systemd_is_told_when_it_is_ready_and_when_it_stops(desk: Shell) -> None:

@@ -11,12 +11,13 @@ import pytest
 from mcp import Client
 
 from tests import standin
+from tests.answering import answering
 from tests.integration.mcp.authority import CLIENT, CLIENT_SECRET, Authority, Guarded
 
 from .serving import Host, served, token
 from .shell import Shell
 from .test_cli_http_auth import serving
-from .test_serve_tokens import Issuer, answering
+from .test_serve_tokens import Issuer
 from .test_sessions import SPENT, said
 from .test_sessions_http import as_client, events, opening
 from .test_sessions_http import said as saying
@@ -71,7 +72,9 @@ def test_a_session_acts_with_a_token_for_its_caller(
         with served(shell, good=own) as host:
 
             def calls(bearer: str) -> tuple[list[str], tuple[bool, str]]:
-                return as_client(host, bearer, partial(tells, bearer))
+                found: tuple[list[str], tuple[bool, str]]
+                found = as_client(host, bearer, partial(tells, bearer))
+                return found
 
             for bearer in (ann, bob):
                 assert calls(bearer) == ([ECHO], (False, "[redacted]"))

@@ -13,6 +13,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
 
+from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import RunCancelled, RunStarted, ToolDenied
 from caxton_host.web.mcp.agents import IDEMPOTENCY_KEY, NARROW, RUN_ID, STATE
 from tests.integration.serving.clients import Mode, meta, serving
@@ -99,21 +100,28 @@ async def test_the_list_comes_in_pages(tmp_path: Path, mode: Mode) -> None:
     assert rest.next_cursor is None
 
 
+@pytest.mark.parametrize("given", [{"y": 1}, {"x": 1, "y": 1}, {"x": None}])
 async def test_arguments_that_do_not_fit_start_no_run(
-    tmp_path: Path, mode: Mode
+    tmp_path: Path, mode: Mode, given: dict[str, object]
 ) -> None:
     office = Office(tmp_path)
     agent = office.config.agents["weather"]
-    expose = replace(agent.expose, input_schema={"type": "object", "required": ["x"]})
+    schema: dict[str, JSON] = {
+        "type": "object",
+        "properties": {"x": {"type": "integer"}},
+        "required": ["x"],
+        "additionalProperties": False,
+    }
+    expose = replace(agent.expose, input_schema=schema)
     office.config = replace(
         office.config, agents={"weather": replace(agent, expose=expose)}
     )
 
     async with client(office, mode) as served:
-        result = await served.call_tool("sky", {"y": 1})
+        result = await served.call_tool("sky", given)
 
     assert result.is_error
-    assert "x" in str(result.content)
+    assert [*given][-1] in str(result.content)
     assert await office.scene.store.reader.runs(10) == []
 
 

@@ -33,7 +33,8 @@ async def test_a_first_message_may_say_nothing(tmp_path: Path) -> None:
     for answer in answers:
         result = answer.json()["result"]
         assert result["protocolVersion"] == "2025-03-26"
-        assert result["serverInfo"]["version"] == __version__
+        about = {"name": "caxton", "title": "Caxton", "version": __version__}
+        assert result["serverInfo"] == about
         assert "each call of one is a run" in result["instructions"]
         assert result["capabilities"] == {
             "logging": {},
@@ -101,6 +102,38 @@ async def test_a_version_that_nobody_speaks_is_refused(tmp_path: Path) -> None:
 
     assert answer.status_code == 400
     assert "error" in answer.json()
+
+
+OLDER = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+
+
+@pytest.mark.parametrize("version", OLDER)
+async def test_a_version_that_is_agreed_on_is_a_header_of_what_follows(
+    tmp_path: Path, version: str
+) -> None:
+    hello: dict[str, JSON] = {
+        "protocolVersion": version,
+        "capabilities": {},
+        "clientInfo": {"name": "curl", "version": "8"},
+    }
+    async with (
+        serving(Office(tmp_path).service) as url,
+        httpx2.AsyncClient(headers=HEADERS) as http,
+    ):
+        begun = await http.post(url, json=message("initialize", 1, **hello))
+        http.headers["mcp-protocol-version"] = version
+        ready = await http.post(url, json=message("notifications/initialized"))
+        listed = await http.post(url, json=message("tools/list", 3))
+        call = message("tools/call", 4, name="sky", arguments={})
+        called = await http.post(url, json=call)
+
+    assert begun.json()["result"]["protocolVersion"] == version
+    assert ready.status_code == 202
+    (tool,) = listed.json()["result"]["tools"]
+    assert tool["name"] == "sky"
+    result = called.json()["result"]
+    assert result["content"] == [{"type": "text", "text": '{"sky": "clear"}'}]
+    assert result["isError"] is False
 
 
 async def test_a_call_is_streamed_only_to_who_takes_a_stream(tmp_path: Path) -> None:

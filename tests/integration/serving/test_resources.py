@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
@@ -12,13 +13,15 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import BlobResourceContents, ResourceLink, TextResourceContents
 
-from caxton_host.core.calls import JSON
+from caxton_host.core.calls import JSON, Completed
 from caxton_host.ports.sandbox import Door, Ending, Guest
+from caxton_host.ports.tools import Progress, ToolRequest
+from caxton_host.testing import FakeTools
 from caxton_host.web.mcp import agents
 from caxton_host.web.mcp.agents import RUN_ID
 from tests.integration.serving.clients import Mode, serving
 from tests.office import ANN, BOB, Office
-from tests.scene import ended
+from tests.scene import ANSWERS, ended, pack
 
 
 async def read(served: Client, uri: str) -> dict[str, JSON]:
@@ -56,6 +59,41 @@ async def test_agents_and_runs_are_read(tmp_path: Path, mode: Mode) -> None:
     assert not capabilities.resources.subscribe
     assert capabilities.prompts is None
     assert capabilities.logging is not None
+
+
+class Telling(FakeTools):
+    """Tools that say once how far they are."""
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        request.on_progress(Progress(message="looking"))
+        return await super().call_tool(request)
+
+
+async def test_what_is_said_in_a_run_has_a_type_and_names_its_call(
+    tmp_path: Path,
+) -> None:
+    async def asks_twice(door: Door, guest: Guest) -> Ending:
+        del guest
+        door.log(1, b"thinking")
+        for fuel in (1, 2):
+            await door.call(b"mcp__demo__get_weather", pack(city="Oslo"), fuel)
+        return ended("done")
+
+    office = Office(tmp_path, script=asks_twice, tools=Telling(ANSWERS))
+    run_id = await office.start(ANN)
+    await office.done(run_id)
+    async with serving(office.service) as url, Client(url) as served:
+        page = await read(served, f"caxton://runs/{run_id}/events")
+
+    events = cast("list[dict[str, Any]]", page["events"])
+    of_calls = ["ToolInvoked", "ToolProgress", "ToolCompleted"]
+    assert [one["type"] for one in events] == [
+        *("RunStarted", "LogWritten"),
+        *of_calls * 2,
+        "RunCompleted",
+    ]
+    calls = [one["payload"]["call"] for one in events if one["type"] in of_calls]
+    assert calls == [1, 1, 1, 2, 2, 2]
 
 
 async def test_events_come_in_pages(

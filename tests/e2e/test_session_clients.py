@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +18,7 @@ from fastmcp.client.transports import StreamableHttpTransport
 from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import PromptReference
 
+from tests.answering import HERE, Answers, answering
 from tests.others import NODE, Programs
 
 from .serving import Host, client, served
@@ -59,51 +59,34 @@ class Desk:
 
     def plan(self) -> dict[str, Any]:
         """Return what each client does."""
-        note, long = (
-            str(self.folder / "files/note.txt"),
-            "trigger-long-running-operation",
-        )
-        git = {"repo_path": str(self.folder / "git")}
+        note, git = str(self.folder / "files/note.txt"), str(self.folder / "git")
+        long = f"{EVERYTHING}trigger-long-running-operation"
         return {
             "url": f"{self.host.said['mcp']}/dev",
             "token": self.host.token,
             "calls": {
                 "mcp__time__get_current_time": {"timezone": "Etc/UTC"},
-                "mcp__git__git_log": {**git, "max_count": 1},
+                "mcp__git__git_log": {"repo_path": git, "max_count": 1},
                 "mcp__fetch__fetch": {"url": self.page},
                 "mcp__files__write_file": {"path": note, "content": "a\nb"},
                 "mcp__files__read_text_file": {"path": note, "tail": 1},
                 f"{EVERYTHING}get-structured-content": {"location": "Chicago"},
                 f"{EVERYTHING}get-env": {},
                 f"{EVERYTHING}get-sum": {"a": "two"},
-                "mcp__git__git_reset": git,
+                "mcp__git__git_reset": {"repo_path": git},
             },
             "uri": "demo://resource/dynamic/text/7",
             "hidden": "demo://resource/dynamic/blob/7",
             "prompt": ("args-prompt", {"city": "Berlin"}),
             "complete": "completable-prompt",
-            "slow": (f"{EVERYTHING}{long}", {"duration": 0.1, "steps": 1}),
-            "slowest": (f"{EVERYTHING}{long}", {"duration": 900, "steps": 9000}),
+            "slow": (long, {"duration": 0.1, "steps": 1}),
+            "slowest": (long, {"duration": 900, "steps": 9000}),
         }
 
 
-class _Page(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(404 if self.path == "/robots.txt" else 200)
-        self.send_header("Content-Type", "text/plain")
-        self.end_headers()
-        self.wfile.write(b"A page of the loopback.")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as server:
-        threading.Thread(target=server.serve_forever).start()
-        yield f"http://127.0.0.1:{server.server_port}/page"
-        server.shutdown()
+class Page(Answers):
+    def respond(self) -> None:
+        self.answer(b"A page of the loopback.", kind="text/plain")
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +94,6 @@ def desk(
     tmp_path_factory: pytest.TempPathFactory,
     compiled: Path,
     programs: Programs,
-    page: str,
 ) -> Iterator[Desk]:
     folder = tmp_path_factory.mktemp("clients")
     for name in ("git", "files"):
@@ -133,7 +115,10 @@ def desk(
     servers["servers.files"] = {"command": node, "args": files}
     own: dict[str, object] = {"command": node, "args": everything}
     servers["servers.everything"] = {**own, "env": {"API_TOKEN": SECRET}}
-    with pytest.MonkeyPatch.context() as patch:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        answering(ThreadingHTTPServer(HERE, Page)) as page,
+    ):
         shell = Shell(folder, compiled, patch)
         shell.write("caxton.toml", toml(servers, GRANTS))
         words = ("serve", "token", "create", "--session", "dev", "--name", "mine")

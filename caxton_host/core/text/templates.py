@@ -181,8 +181,11 @@ def summary(tool: str, data: Mapping[str, JSON]) -> str:
 
     >>> summary("lookup", {"content": [], "structuredContent": {"name": "Ada"}})
     'lookup returned 1 field'
+    >>> summary("prompts/get", {"content": [], "messages": [{"role": "user"}]})
+    'prompts/get returned 1 part'
     """
-    structured, parts = data.get("structuredContent"), data.get("content")
+    structured = data.get("structuredContent")
+    parts = data.get("content") or data.get("messages")
     if isinstance(structured, dict):
         return f"{tool} returned {_counted(len(structured), 'field')}"
     if isinstance(parts, list) and parts:

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias, cast
 
 import anyio
 import mcp_types as types
-from anyio.abc import ObjectReceiveStream, ObjectSendStream
+from anyio.abc import ObjectSendStream
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
@@ -41,9 +41,8 @@ LONGEST = 16 << 20
 #: blocking: a pipe then has room for that much.
 _READ, _WRITE = 1 << 18, select.PIPE_BUF
 
-_Streams: TypeAlias = tuple[
-    ObjectReceiveStream[SessionMessage | Exception], ObjectSendStream[SessionMessage]
-]
+#: What arrives, and a stream for what is sent, whose type the SDK keeps to itself.
+_Streams: TypeAlias = tuple[AsyncIterable[SessionMessage | Exception], Any]
 _NOT_JSON = types.ErrorData(code=types.PARSE_ERROR, message="that line is not JSON")
 _NO_MESSAGE = types.ErrorData(
     code=types.INVALID_REQUEST, message="that line is not a JSON-RPC 2.0 message"

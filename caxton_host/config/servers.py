@@ -142,7 +142,7 @@ _TRANSPORTS = {
     "streamableHttp": "http",
     "sse": "sse",
 }
-_ELICITATION = f.choice("refuse", "defaults")
+_ELICITATION = f.choice("refuse", "defaults", "ask", "client")
 _PLACES = {"command", "url", "nested"}
 _NO_PLACE: Problem = (
     "needs either a command or a url, and not both",

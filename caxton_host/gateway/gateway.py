@@ -74,6 +74,7 @@ from ..ports.log import Refused, Reservation, was_refused
 from ..ports.tools import Asker, ToolClient, ToolRequest
 from .call_budgets import Judged, Out, Want, settles
 from .judge import NOWHERE, Judge
+from .questions import Desk, Questions, nobody
 from .recorder import Recorder, Reports, unwatched
 
 #: Failures whose message may quote the answer, and what is recorded instead.
@@ -163,12 +164,15 @@ class _Sends:
         sent: Whether any of the attempts that are over may have reached the server.
 
         is_queued: The current attempt waits for its turn.
+
+        questions: What the tool asks people meanwhile.
     """
 
     call: ToolCall
     route: Route
     terms: Terms
     began_at: int
+    questions: Questions
     key: str = ""
     attempt: int = 1
     sent: Sent = "no"
@@ -205,6 +209,8 @@ class Gateway:
             this module needs no clock.
 
         watch: Called with each progress report of a call.
+
+        desk: Where people answer what tools ask.
     """
 
     judge: Judge
@@ -213,6 +219,7 @@ class Gateway:
     max_result: int = field(default_factory=lambda: Limits().result)
     wait: Callable[[float], Awaitable[None]] = _at_once
     watch: Callable[[ToolProgress], None] = unwatched
+    desk: Desk = nobody
 
     async def call(self, call: ToolCall) -> Answered:
         """
@@ -431,12 +438,23 @@ class Gateway:
         It is sent again as often as its route allows. Each attempt is recorded first.
         """
         call, known = pending.call, pending.known
+        route = self.judge.routes[call.name]
         sends = _Sends(
             call,
-            route=self.judge.routes[call.name],
+            route=route,
             terms=pending.terms,
             began_at=self.judge.now(),
+            questions=Questions(
+                recorder=self.recorder,
+                redact=self.judge.redact,
+                call=call.number,
+                route=route,
+                desk=self.desk,
+                now=self.judge.now,
+                may_send=partial(self._check_lease, call),
+            ),
         )
+        sends.questions.quiet = sends.is_quiet
         if isinstance(known, InDoubt):
             sends.key, sends.sent = known.invoked.idempotency_key, "unknown"
             sends.attempt = known.attempts + 1
@@ -485,6 +503,7 @@ class Gateway:
             on_progress=reports.take,
             queued=partial(self._queued, sends),
             on_resend=partial(self._resend, sends),
+            on_question=sends.questions.ask,
         )
         try:
             return await self.tools.call_tool(request)

@@ -144,7 +144,7 @@ async def _session(peer: Wire, config: ServerConfig) -> AsyncGenerator[ClientSes
         dispatcher=peer,
         client_info=info_type(name="caxton-host", version=__version__),
         # Declares the capability; the peer answers the requests.
-        elicitation_callback=_never if config.elicitation == "defaults" else None,
+        elicitation_callback=_never if config.elicitation != "refuse" else None,
     )
     await session.__aenter__()
     try:
@@ -336,7 +336,7 @@ async def listening(
     told = session.server_capabilities
     modern = session.discover_result is not None
     # An old server asks a person on the stream that tells of changes.
-    asks = peer.elicitation == "defaults" and not modern
+    asks = peer.elicitation != "refuse" and not modern
     if not (told and told.tools and (told.tools.list_changed or asks)):
         yield
         return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,7 +22,7 @@ from ..core.names import is_method
 from ..core.text.redact import Redactor, plain
 from ..core.tools.contexts import ServerResource
 from ..core.tools.schemas import bounded
-from ..core.tools.servers import Resources, ServerConfig, ToolOptions
+from ..core.tools.servers import ASKED, Resources, ServerConfig, ToolOptions
 from ..errors import BadBytes, ToolError
 from ..gateway.results import completed
 from ..lib.codec import decode_trusted
@@ -31,6 +31,7 @@ from ..ports.tools import RunScope, ToolRequest
 from .catalogue import offers_of
 from .resources import Kept, good_for, list_entries, of_tool, read_resources, set_apart
 from .transport.messages import ROUNDS, Answer, Heard, Refusal, carried
+from .transport.questions import Put, asking, put
 from .transport.wire import Wire
 
 if TYPE_CHECKING:
@@ -301,16 +302,18 @@ class Connection:
         meta = {**self.meta, _KEY: request.idempotency_key, **trace_context}
         method, params, headers = self._message(request, options, meta)
         heard = Heard(request.on_progress, self._redact)
+        to = put(request.on_question, ASKED.get(elicitation, "people"), deadline)
+        send = partial(
+            self._peer.request,
+            method,
+            deadline=deadline,
+            headers=headers,
+            on_progress=heard,
+        )
         more: dict[str, JSON] = {}
         for number in range(ROUNDS + 1):
             try:
-                answer = await self._peer.request(
-                    method,
-                    {**params, **more},
-                    deadline,
-                    headers=headers,
-                    on_progress=heard,
-                )
+                answer = await self._round(send, {**params, **more}, to)
             except Refusal as exc:
                 raise self._refused(method, exc) from None
             except ToolError as exc:
@@ -318,7 +321,9 @@ class Connection:
                     raise
                 # The rounds before may have had an effect.
                 raise ToolError(exc.kind, "unknown", str(exc)) from None
-            wanted = carried(answer.result, elicitation) if not self.legacy else None
+            wanted = (
+                None if self.legacy else await carried(answer.result, elicitation, to)
+            )
             if wanted is None:
                 if method != _CALL:
                     answer = answer._replace(result=of_tool(method, answer.result))
@@ -329,6 +334,18 @@ class Connection:
                 await request.on_resend()
         why = f"the tool asks for more input after {ROUNDS} rounds"
         raise ToolError("invalid_result", "yes", why)
+
+    async def _round(
+        self,
+        send: Callable[..., Awaitable[Answer]],
+        params: Mapping[str, JSON],
+        to: Put,
+    ) -> Answer:
+        """Send a call, and answer what a server of before 2026 asks meanwhile."""
+        if not self.legacy or self._config.elicitation not in ASKED:
+            return await send(params)
+        async with asking(to) as asker:
+            return await send(params, asker=asker)
 
     async def _between_rounds(
         self, more: Mapping[str, JSON], number: int, deadline: float
@@ -435,6 +452,6 @@ def _meta_of(session: ClientSession, config: ServerConfig) -> dict[str, JSON]:
         mcp_types.PROTOCOL_VERSION_META_KEY: session.protocol_version,
         mcp_types.CLIENT_INFO_META_KEY: {"name": "caxton-host", "version": __version__},
         mcp_types.CLIENT_CAPABILITIES_META_KEY: (
-            {"elicitation": {"form": {}}} if config.elicitation == "defaults" else {}
+            {"elicitation": {"form": {}}} if config.elicitation != "refuse" else {}
         ),
     }

@@ -213,7 +213,12 @@ class Requests(Protocol):
     """Requests to hosts, and their outcomes."""
 
     async def ask_run(
-        self, run_id: str, kind: str, actor: dict[str, JSON], reason: str
+        self,
+        run_id: str,
+        kind: str,
+        actor: dict[str, JSON],
+        reason: str,
+        subject: str | None = None,
     ) -> int:
         """
         Send a request to the host that drives a run, and return its number.
@@ -221,11 +226,13 @@ class Requests(Protocol):
         Args:
             run_id: The run.
 
-            kind: ``cancel``.
+            kind: ``cancel``, or ``answer``.
 
             actor: The sender.
 
             reason: Why.
+
+            subject: The answer, as JSON.
 
         Raises:
             NotFoundError: There is no such run.

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from ..core.calls import JSON, Completed
 from ..core.grants.bounds import Bound
 from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import Offered
 from ..core.limits import Limits
+from ..core.questions import To
 from ..core.tools.contexts import ServerResource
 
 
@@ -37,6 +38,16 @@ def ignore(_: Progress) -> None:
 
 async def unrecorded() -> None:
     """Do nothing before a further send: there is no log."""
+
+
+#: Puts a question of a server to people: its name and its parameters, which are not
+#: trusted; who is asked; and for how many seconds. Returns the answer, as MCP has it.
+Ask: TypeAlias = Callable[[str, JSON, To, float], Awaitable[dict[str, JSON]]]
+
+
+async def decline(_: str, __: JSON, ___: To, ____: float) -> dict[str, JSON]:
+    """Decline a question: there is nobody to ask."""
+    return {"action": "decline"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +133,8 @@ class ToolRequest:
             exception ends the run.
 
         on_progress: Called with each report, from the event loop.
+
+        on_question: Awaited with each question of the server.
     """
 
     run_id: str
@@ -146,6 +159,7 @@ class ToolRequest:
     on_progress: Callable[[Progress], None] = field(
         default=ignore, compare=False, repr=False
     )
+    on_question: Ask = field(default=decline, compare=False, repr=False)
 
 
 class ToolClient(Protocol):

@@ -30,6 +30,7 @@ from ..errors import (
 )
 from ..gateway.recorder import Recorder
 from ..ports.log import SharedStore, Store
+from .desk import ANSWER, Desk
 from .recording import Recording
 
 #: The kind of request that asks a host to resume a run that no longer has to wait.
@@ -92,9 +93,12 @@ class UnderWay:
     Attributes:
         ended: Called with each run that ends or is suspended, and its last event,
             once that is recorded.
+
+        desk: The questions of tool servers that wait for an answer.
     """
 
     def __init__(self) -> None:
+        self.desk = Desk()
         self.ended: Callable[[str, Event], None] = _ignore
         self._runs: dict[str, _Run] = {}
         self._some = asyncio.Event()
@@ -249,8 +253,14 @@ async def _cancel(
     return ENDS[type(end).__name__]
 
 
+async def _answer_question(
+    under_way: UnderWay, _: SharedStore, run_id: str, request: Request
+) -> str:
+    return under_way.desk.answer(run_id, request)
+
+
 _OfRun: TypeAlias = Callable[[UnderWay, SharedStore, str, Request], Awaitable[str]]
-_OF_RUNS: dict[str, _OfRun] = {"cancel": _cancel}
+_OF_RUNS: dict[str, _OfRun] = {"cancel": _cancel, ANSWER: _answer_question}
 
 #: Carries out a request to a host, and returns the outcome.
 OfHost: TypeAlias = Callable[[Request], Awaitable[str]]
@@ -411,7 +421,7 @@ async def ask_hosts(  # noqa: PLR0913 -- what a request is
     }
     async with asyncio.TaskGroup() as tasks:
         found = {
-            host: tasks.create_task(_answer(store, host, number))
+            host: tasks.create_task(outcome_at(store, host, number))
             for host, number in asked.items()
         }
     return {host: task.result() for host, task in found.items()}
@@ -433,7 +443,8 @@ def asked_of(hosts: Sequence[str], only: str | None) -> Sequence[str]:
     return [only]
 
 
-async def _answer(store: SharedStore, host: str, number: int) -> Answer:
+async def outcome_at(store: SharedStore, host: str, number: int) -> Answer:
+    """Return the outcome of a request at a host, once there is one."""
     try:
         async with asyncio.timeout(_TIMEOUT_S):
             while (outcome := await store.requests.outcome(number)) is None:

@@ -57,6 +57,7 @@ from ..ports.sandbox import Ending, Guest, Prepared, Sandbox
 from ..ports.tools import ToolClient
 from ..ports.watch import Clock, Execution, Origin, RunSpan, Served, Telemetry
 from .cancellation import UnderWay
+from .desk import Client, no_client
 from .recording import Recording
 from .run_request import grants_digest
 
@@ -177,6 +178,8 @@ class Executor:
 
         watch: Called with a run and each progress report of a call of it.
 
+        client: Asks the user of the client that makes the calls of a run.
+
         freezes: Returns what is frozen.
 
         present: Returns what the configuration grants an agent now; ``None``: it is as
@@ -191,6 +194,7 @@ class Executor:
     redact: Redactor = field(default_factory=Redactor)
     under_way: UnderWay = field(default_factory=UnderWay)
     watch: Callable[[str, ToolProgress], None] = unwatched
+    client: Client = no_client
     freezes: Callable[[], Freezes] = Freezes
     present: Callable[[str], Grant | None] = lambda _: None
 
@@ -272,6 +276,7 @@ class Executor:
             max_result=given.guest.limits.result,
             wait=asyncio.sleep,
             watch=partial(self.watch, given.run_id),
+            desk=partial(self.under_way.desk.ask, self.client, given.run_id),
         )
 
     async def _drive(

@@ -70,6 +70,7 @@ from ..ports.watch import Clock, Telemetry
 from .admission import Admission
 from .approvals import still_waiting
 from .cancellation import UnderWay
+from .desk import Client, no_client
 from .executor import (
     Assignment,
     Executor,
@@ -126,6 +127,8 @@ class Host:
 
         watch: Called with a run and each progress report of a call of it.
 
+        client: See `Executor`.
+
         freezes: What is frozen.
 
         present: See `Executor`.
@@ -148,6 +151,7 @@ class Host:
     under_way: UnderWay = field(default_factory=UnderWay)
     admission: Admission = field(default_factory=Admission)
     watch: Callable[[str, ToolProgress], None] = unwatched
+    client: Client = no_client
     freezes: FreezeWatch = field(default_factory=FreezeWatch)
     present: Callable[[str], Grant | None] = lambda _: None
     sessions: bool = False
@@ -163,6 +167,7 @@ class Host:
             redact=self.redact,
             under_way=self.under_way,
             watch=self.watch,
+            client=self.client,
             freezes=lambda: self.freezes.now,
             present=self.present,
         )

@@ -13,17 +13,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..core.calls import JSON, Outcome
 from ..core.clients import ABI, CLOSED, FULL, IDLE
 from ..core.grants.approvals import Unapproved
 from ..core.grants.freezes import Halted, Kind
 from ..core.limits import Limits
-from ..core.log.events import ToolProgress
+from ..core.log.events import QuestionAsked, ToolProgress
+from ..core.questions import Said
 from ..errors import BusyError, OverloadedError, Suspend
 from ..gateway.gateway import PendingCall
 from ..gateway.guest_calls import GuestCalls, Watch
@@ -39,6 +40,10 @@ _FULL = 0.5
 _SOON_S, _AT_FIRST_S = 0.1, 2.0
 #: A session goes on while a server is frozen: without it.
 _SERVER: Kind = "server"
+
+
+#: Asks the user of a client.
+Ask: TypeAlias = Callable[[QuestionAsked], Awaitable[Said]]
 
 
 class SeatGone(Exception):  # noqa: N818 -- no error: the next stream takes the call
@@ -64,6 +69,8 @@ class _Call:
 
         begun: Called with its number, once that is durable.
 
+        ask: Asks the user of the client; ``None``: it cannot.
+
         pending: The call in the gateway, once that has recalled it.
 
         watch: Watches it.
@@ -76,6 +83,7 @@ class _Call:
     answer: asyncio.Future[Outcome | Waits]
     tell: Callable[[ToolProgress], None]
     begun: Callable[[int], None]
+    ask: Ask | None
     pending: PendingCall | None = None
     watch: Watch = field(default_factory=contextlib.nullcontext)
     task: asyncio.Task[object] | None = None
@@ -123,6 +131,7 @@ class Seat:
         params: Mapping[str, JSON],
         tell: Callable[[ToolProgress], None] = lambda _: None,
         begun: Callable[[int], None] = lambda _: None,
+        ask: Ask | None = None,
     ) -> Outcome | Waits:
         """
         Make a call, and return its outcome once that is durable.
@@ -137,6 +146,8 @@ class Seat:
             tell: Called with each progress report.
 
             begun: Called with its number, once it is recorded and is to be sent.
+
+            ask: Asks the user of the client; ``None``: it cannot.
 
         Raises:
             SeatGone: The next stream of the session takes it. Nothing was recorded.
@@ -158,7 +169,7 @@ class Seat:
         answer: asyncio.Future[Outcome | Waits] = (
             asyncio.get_running_loop().create_future()
         )
-        one = _Call(name.encode(), codec.encode({**params}), answer, tell, begun)
+        one = _Call(name.encode(), codec.encode({**params}), answer, tell, begun, ask)
         self._queue.append(one)
         self._some.set()
         try:
@@ -176,6 +187,11 @@ class Seat:
         """Pass a progress report on to who made the call."""
         if one := self._under_way.get(event.call):
             one.tell(event)
+
+    async def ask(self, asked: QuestionAsked) -> Said | None:
+        """Ask the user of the client; ``None``: it cannot."""
+        one = self._under_way.get(asked.call)
+        return await one.ask(asked) if one and one.ask else None
 
     async def serve(self, door: GuestCalls) -> Ending:
         """
@@ -362,6 +378,11 @@ class Seats:
         del prepared, guest
         assert isinstance(door, GuestCalls)  # noqa: S101 -- the executor's
         return await self.of[door.gateway.judge.run_id].serve(door)
+
+    async def ask(self, run_id: str, asked: QuestionAsked) -> Said | None:
+        """Ask the user of the client of a session; see `Executor.client`."""
+        seat = self.of.get(run_id)
+        return await seat.ask(asked) if seat else None
 
     def watch(self, run_id: str, event: ToolProgress) -> None:
         """Pass on a progress report; see `Host.watch`."""

@@ -40,7 +40,7 @@ from ..runs.cancellation import cancel_idle
 from ..runs.host import Host
 from ..runs.recording import Recording
 from ..runs.run_request import RunRequest, grants_digest
-from ..runs.seats import Seat, SeatGone, Seats, Waits
+from ..runs.seats import Ask, Seat, SeatGone, Seats, Waits
 from .run_service import HOST
 from .run_tasks import Driving
 from .session_content import Content
@@ -166,6 +166,7 @@ class Sessions:
             sandbox=seats,
             admission=Admission(_MOST),
             watch=seats.watch,
+            client=seats.ask,
             sessions=True,
         )
         return cls(host=here, seats=seats, store=store, config=config)
@@ -274,6 +275,7 @@ class Sessions:
         params: Mapping[str, JSON],
         tell: Callable[[ToolProgress], None] = lambda _: None,
         begun: Callable[[str, int], None] = lambda _, __: None,
+        ask: Ask | None = None,
     ) -> Outcome | Asked:
         """
         Make a call of a client, and return its outcome once that is durable.
@@ -289,6 +291,8 @@ class Sessions:
 
             begun: Called with its stream and number; see `Seat.call`.
 
+            ask: Asks the user of the client; ``None``: it cannot.
+
         Raises:
             CaxtonError: See `Seat.call`; or no stream can be started.
         """
@@ -297,7 +301,7 @@ class Sessions:
                 it = await self._opened(by)
                 with contextlib.suppress(SeatGone):
                     found = await it.seat.call(
-                        tool, params, tell, partial(begun, it.run_id)
+                        tool, params, tell, partial(begun, it.run_id), ask
                     )
                     if isinstance(found, Waits):
                         return await self._asked(it.run_id, found.call)

@@ -180,7 +180,7 @@ WHERE e.stream = ? AND e.seq = 1"""
 # Rows that repeat what events say: the actor of the run, requests, and keys.
 _FORGET = (
     "UPDATE runs SET actor = '{}' WHERE run_id = ?",
-    "UPDATE requests SET actor = '{}', reason = '' WHERE run_id = ?",
+    "UPDATE requests SET actor = '{}', reason = '', subject = NULL WHERE run_id = ?",
     "DELETE FROM submissions WHERE run_id = ?",
 )
 

@@ -480,7 +480,12 @@ class MemoryRequests:
         self._outcomes: dict[int, str] = {}
 
     async def ask_run(
-        self, run_id: str, kind: str, actor: dict[str, JSON], reason: str
+        self,
+        run_id: str,
+        kind: str,
+        actor: dict[str, JSON],
+        reason: str,
+        subject: str | None = None,
     ) -> int:
         """
         Send a request to the host that drives a run, and return its number.
@@ -493,7 +498,12 @@ class MemoryRequests:
         return self._add(
             None,
             Request(
-                id=self._next, run_id=run_id, kind=kind, actor=actor, reason=reason
+                id=self._next,
+                run_id=run_id,
+                kind=kind,
+                actor=actor,
+                reason=reason,
+                subject=subject,
             ),
         )
 
@@ -547,7 +557,8 @@ class MemoryRequests:
         """Delete what requests say of an erased run."""
         for number, (host, request) in self._requests.items():
             if request.run_id == run_id:
-                self._requests[number] = host, replace(request, actor={}, reason="")
+                bare = replace(request, actor={}, reason="", subject=None)
+                self._requests[number] = host, bare
 
 
 class MemoryDefinitions:

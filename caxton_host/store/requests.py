@@ -21,7 +21,12 @@ class Requests:
         self._database = database
 
     async def ask_run(
-        self, run_id: str, kind: str, actor: dict[str, JSON], reason: str
+        self,
+        run_id: str,
+        kind: str,
+        actor: dict[str, JSON],
+        reason: str,
+        subject: str | None = None,
     ) -> int:
         """
         Send a request to the host that drives a run, and return its number.
@@ -31,7 +36,7 @@ class Requests:
 
             StoreError: It could not be stored.
         """
-        return await self._insert(kind, actor, reason, run_id=run_id)
+        return await self._insert(kind, actor, reason, run_id=run_id, subject=subject)
 
     async def ask_host(
         self,
@@ -104,14 +109,14 @@ class Requests:
 
     async def answer(self, request_id: int, outcome: str) -> None:
         """
-        Store the outcome of a request, unless it has one.
+        Store the outcome of a request, unless it has one; forget its subject.
 
         Raises:
             StoreError: It could not be stored.
         """
         statement = (
             sa.update(requests)
-            .values(outcome=outcome)
+            .values(outcome=outcome, subject=None)
             .where(requests.c.id == request_id, requests.c.outcome.is_(None))
         )
         await self._database.change("the request", lambda c: c.execute(statement))

@@ -278,6 +278,63 @@ class ToolProgress(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAsked(Event):
+    """
+    The tool asked a person something. The call stays open.
+
+    Attributes:
+        question: 1 for the first question of the call.
+
+        name: What the tool calls it.
+
+        message: Its text, redacted and cut.
+
+        form: The fields of the answer, as a flat JSON schema; ``None``: it cannot be
+            answered, and is declined.
+
+        to: Who is asked: ``people`` who decide about calls, or the ``client`` of the
+            session.
+
+        by: The roles that may answer; empty: any role.
+
+        until: When it is cancelled: microseconds since 1970.
+    """
+
+    call: int
+    question: int
+    name: str
+    server: str
+    tool: str
+    message: str
+    form: Payload | None
+    to: str
+    by: tuple[JSON, ...]
+    until: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionAnswered(Event):
+    """
+    A question was answered. The tool is told after this.
+
+    Attributes:
+        action: ``accept``, ``decline`` or ``cancel``.
+
+        content: The fields, redacted; ``None`` unless it was accepted.
+
+        role: The role that the actor claims.
+    """
+
+    call: int
+    question: int
+    action: str
+    content: Payload | None
+    actor: Payload
+    reason: str
+    role: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogWritten(Event):
     """The agent wrote a log line. ``n`` counts from 1 within the run."""
 

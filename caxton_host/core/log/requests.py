@@ -26,13 +26,14 @@ class Request:
     Attributes:
         run_id: The run; ``None``: the request is to a host.
 
-        kind: For a run: ``cancel``. For a host: ``reload``, ``restart``, ``go_on``.
+        kind: For a run: ``cancel``, ``answer``. For a host: ``reload``, ``restart``,
+            ``go_on``.
 
         actor: Who requests it: ``{kind, id, authenticated}``.
 
         reason: The reason that the actor gives.
 
-        subject: The part of the host that it concerns, such as a server.
+        subject: The part of the host that it concerns, such as a server; or the answer.
     """
 
     id: int

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..calls import JSON, REPEATABLE, Effect, OverLimit, Record, Reply, Retry
+from ..questions import To
 from .contexts import ServerResource
 
 #: The answer to a server that asks a person something.
-Elicitation: TypeAlias = Literal["refuse", "defaults"]
+Elicitation: TypeAlias = Literal["refuse", "defaults", "ask", "client"]
+#: Who is asked what a server asks; otherwise nobody is.
+ASKED: Mapping[Elicitation, To] = {"ask": "people", "client": "client"}
 
 Transport: TypeAlias = Literal["stdio", "http", "sse"]
 
@@ -257,7 +260,8 @@ class ServerConfig:
             digest; ``None``: none.
 
         elicitation: ``defaults``: a form for a person is answered with its defaults;
-            ``refuse``: it is refused.
+            ``ask``: by the people who decide about calls; ``client``: by the user of
+            the session's client; ``refuse``: it is refused.
 
         concurrency: Most calls at a time.
 

@@ -19,7 +19,8 @@ from ...core.calls import JSON
 from ...errors import BadBytes, FailureKind, ToolError
 from ...lib.codec import load_json
 from .frames import Lines, Overlong
-from .messages import Answer, Heard, Refusal, cancelled, encode, notification, reply_to
+from .messages import Answer, Heard, Refusal, cancelled, encode, notification
+from .questions import Asker
 from .timing import Alarms
 from .wire import Wire
 
@@ -87,6 +88,7 @@ class Peer(Wire):
         cancellable: bool = True,
         headers: Mapping[str, str] | None = None,
         on_progress: Heard | None = None,
+        asker: Asker | None = None,
         standing: bool = False,
     ) -> Answer:
         """
@@ -104,6 +106,8 @@ class Peer(Wire):
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._pending[number] = future
         self._standing += standing
+        if asker:
+            self._askers[number] = asker
         if self._post is None:
             self._write(line)
         else:
@@ -114,6 +118,7 @@ class Peer(Wire):
         finally:
             self._alarms.off(alarm)
             self._heard.pop(number, None)
+            self._askers.pop(number, None)
             self._standing -= standing
             if self._pending.pop(number, None):
                 self._give_up(number)
@@ -147,6 +152,10 @@ class Peer(Wire):
         line = _line_of(message)
         self.tap.sent(line)
         self._write(line)
+
+    def _reply(self, message: Mapping[str, Any]) -> None:
+        if self.lost is None:
+            self._send(message)
 
     @property
     def ready(self) -> bool:
@@ -273,7 +282,7 @@ class Peer(Wire):
         if "id" not in message:
             self._notified(message)
         elif self._writable.is_set():
-            self._send(reply_to(message, self.elicitation))
+            self._requested(message, self._reply)
 
     def _unclaimed(self, number: JSON) -> None:
         """Drop an answer that belongs to no waiting call, without failing one."""

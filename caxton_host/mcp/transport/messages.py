@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...core.calls import JSON
 from ...core.text.redact import Redactor, plain
-from ...core.tools.servers import Elicitation
+from ...core.tools.servers import ASKED, Elicitation
 from ...errors import BadBytes, ToolError
 from ...lib.codec import load_json
 from ...ports.tools import Progress
+from .questions import Put
 
 if TYPE_CHECKING:
     from mcp.shared.exceptions import MCPError
@@ -26,8 +28,8 @@ METHOD_NOT_FOUND = -32601
 #: How often a server may ask for more before it answers a call.
 ROUNDS = 10
 
-_ELICIT = "elicitation/create"
-_KNOWN = frozenset({_ELICIT, "sampling/createMessage", "roots/list"})
+ELICIT = "elicitation/create"
+_KNOWN = frozenset({ELICIT, "sampling/createMessage", "roots/list"})
 
 #: Characters of a message about progress.
 _LONGEST_REPORT = 500
@@ -105,14 +107,18 @@ def reply_to(request: Mapping[str, JSON], elicitation: Elicitation) -> dict[str,
     return reply
 
 
-def carried(
-    result: Mapping[str, JSON], elicitation: Elicitation
+async def carried(
+    result: Mapping[str, JSON], elicitation: Elicitation, put: Put
 ) -> dict[str, JSON] | None:
     """
     Return the parameters that the next round adds, or ``None`` after the last round.
 
-    >>> carried({"resultType": "input_required", "requestState": "s"}, "refuse")
-    {'requestState': 's'}
+    Args:
+        result: What the server answered.
+
+        elicitation: How requests for input are answered.
+
+        put: Puts a question to people, if they are asked.
 
     Raises:
         ToolError: An agent cannot give the input.
@@ -126,7 +132,8 @@ def carried(
     found: dict[str, JSON] = {}
     if isinstance(asked, dict) and asked:
         found["inputResponses"] = {
-            name: _response(request, elicitation) for name, request in asked.items()
+            name: await _response(request, elicitation, partial(put, name))
+            for name, request in asked.items()
         }
     if state is not None:
         # Opaque: sent back as it came.
@@ -134,9 +141,15 @@ def carried(
     return found
 
 
-def _response(request: JSON, elicitation: Elicitation) -> JSON:
+async def _response(
+    request: JSON,
+    elicitation: Elicitation,
+    put: Callable[[JSON], Awaitable[JSON]],
+) -> JSON:
     known = request if isinstance(request, dict) else {}
     method = known.get("method")
+    if elicitation in ASKED and method == ELICIT:
+        return await put(known.get("params"))
     said = answered(method, known.get("params"), elicitation)
     if said is None:
         name = method if isinstance(method, str) and method in _KNOWN else "of no kind"
@@ -150,9 +163,14 @@ def answered(
     """
     Return the answer to a request for input, or ``None`` if it is refused.
 
-    A form is filled in with its own defaults, and declined if they are not enough.
+    A form is filled in with its own defaults, and declined if they are not enough. It
+    is declined too if people are to be asked, and it is not known for which call.
     """
-    if elicitation != "defaults" or method != _ELICIT or not isinstance(params, dict):
+    if method != ELICIT or elicitation == "refuse":
+        return None
+    if elicitation in ASKED:
+        return {"action": "decline"}
+    if not isinstance(params, dict):
         return None
     schema = params.get("requestedSchema")
     if params.get("mode", "form") != "form" or not isinstance(schema, dict):

@@ -40,8 +40,8 @@ from .messages import (
     notification,
     outcome,
     refusal_of,
-    reply_to,
 )
+from .questions import Asker
 from .timing import Throttle
 from .wire import Link, Wire, longest
 
@@ -111,6 +111,7 @@ class HttpPeer(Wire):
         cancellable: bool = True,
         headers: Mapping[str, str] | None = None,
         on_progress: Heard | None = None,
+        asker: Asker | None = None,
         standing: bool = False,
     ) -> Answer:
         """
@@ -125,6 +126,8 @@ class HttpPeer(Wire):
         number, message = self._numbered(method, params, on_progress)
         named = self._named(method, params) | dict(headers or {})
         self._asking += 1
+        if asker:
+            self._askers[number] = asker
         try:
             async with asyncio.timeout_at(deadline):
                 return await self._ask(
@@ -150,6 +153,7 @@ class HttpPeer(Wire):
         finally:
             self._asking -= 1
             self._heard.pop(number, None)
+            self._askers.pop(number, None)
             await self._let_go()
 
     def _named(self, method: str, params: Mapping[str, Any] | None) -> dict[str, str]:
@@ -277,7 +281,7 @@ class HttpPeer(Wire):
                     self.tap.heard(event.data)
                     message = message_of(event.data, self._limit)
                     if "method" in message:
-                        self._unasked(message)
+                        self._unasked(message, number)
                     elif number is not None and answers(message, number):
                         return outcome(message, number, len(event.data))
                     elif self.strays.drop():
@@ -322,13 +326,13 @@ class HttpPeer(Wire):
                 tries = 0
         raise ToolError("transport", "unknown", "the answer broke off")
 
-    def _unasked(self, message: dict[str, JSON]) -> None:
+    def _unasked(self, message: dict[str, JSON], number: int | None) -> None:
         if "id" not in message:
             self._notified(message)
         elif not self._legacy:
             raise ToolError("protocol", "yes", "the server asks instead of answering")
         else:
-            self._tell(reply_to(message, self.elicitation))
+            self._requested(message, self._tell, number)
 
     # -- background ------------------------------------------------------------
 

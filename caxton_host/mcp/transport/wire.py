@@ -19,7 +19,8 @@ from ...core.text.redact import Redactor, plain
 from ...core.tools.servers import Elicitation, ServerConfig
 from ...errors import FailureKind, ToolError
 from ...ports.watch import Clock
-from .messages import Answer, Heard, Refusal, progress_of, tokened
+from .messages import ELICIT, Answer, Heard, Refusal, progress_of, reply_to, tokened
+from .questions import Asker
 
 if TYPE_CHECKING:
     from anyio.abc import TaskStatus
@@ -126,6 +127,8 @@ class Wire(ABC):
         self._last_id = 0
         # By number of a request: the receiver of its progress reports.
         self._heard: dict[int, Heard] = {}
+        # By number of a request: what answers the questions of the server.
+        self._askers: dict[int, Asker] = {}
 
     @property
     def ready(self) -> bool:
@@ -142,6 +145,7 @@ class Wire(ABC):
         cancellable: bool = True,
         headers: Mapping[str, str] | None = None,
         on_progress: Heard | None = None,
+        asker: Asker | None = None,
         standing: bool = False,
     ) -> Answer:
         """
@@ -159,6 +163,8 @@ class Wire(ABC):
             headers: For HTTP only.
 
             on_progress: Requests progress reports, and is called with each.
+
+            asker: Answers the requests of the server that are about this one.
 
             standing: The answer comes at the end of the connection.
 
@@ -250,6 +256,21 @@ class Wire(ABC):
         if params is not None:
             message["params"] = params
         return number, message
+
+    def _requested(
+        self,
+        message: Mapping[str, JSON],
+        send: Callable[[Mapping[str, Any]], object],
+        about: int | None = None,
+    ) -> None:
+        """Answer a request of the server, which is *about* one of the host if known."""
+        if about is None and len(self._askers) == 1:
+            (about,) = self._askers
+        asker = self._askers.get(about or 0)
+        if message["method"] == ELICIT and asker:
+            asker.take(message, send)
+        else:
+            send(reply_to(message, self.elicitation))
 
     def _notified(self, message: Mapping[str, JSON]) -> None:
         """Handle a notification of the server."""

@@ -30,6 +30,8 @@ from ...core.grants.principals import Principal
 from ...core.names import PROMPT, READ
 from ...service.run_service import Service
 from ...service.sessions import Sessions
+from .back_channel import BackChannel
+from .elicit import modes_of
 from .server import ASKING, AgentServer, Context, Key, scope_of
 from .sessions import SessionServer
 
@@ -77,6 +79,7 @@ class HttpRouter:
     def __init__(self, served: Served, body: int) -> None:
         self._served = served
         self._most = body
+        self._back = BackChannel()
         self._plain, self._streaming = (
             StreamableHTTPSessionManager(
                 served.server,
@@ -112,7 +115,9 @@ class HttpRouter:
         if headers.get(_VERSION, b"") in _OLDER:
             message = _decoded(body)
             streaming = streaming and message.get("method") in _LONG
-            await self._of_session(scope, headers.get(_SESSION), message)
+            client = await self._of_session(scope, headers.get(_SESSION), message)
+            if client and streaming:
+                send, scope["caxton.ask"] = self._back.of_call(client, send)
             if message.get("method") == "initialize":
                 message = _complete(message)
                 send, body = _with_session(send, message), json.dumps(message).encode()
@@ -139,15 +144,22 @@ class HttpRouter:
 
     async def _of_session(
         self, scope: _Scope, session: bytes | None, message: dict[str, Any]
-    ) -> None:
-        """Register a call for cancellation by its session, or cancel it."""
+    ) -> tuple[str, ...]:
+        """
+        Register a call for cancellation by its session, or cancel it.
+
+        Return what tells the client from others, if it has a session.
+        """
         if session is None:
-            return
+            return ()
         who: Principal = scope["caxton.principal"]
-        scope["caxton.client"] = _client_of(session)
+        name, version, asks = _client_of(session)
+        scope["caxton.client"], scope["caxton.asks"] = (name, version), asks.split()
+
+        client = who.key, session.decode("latin-1")
 
         def key(request: object) -> tuple[str, ...]:
-            return who.key, session.decode("latin-1"), repr(request)
+            return *client, repr(request)
 
         if message.get("method") in _CALLS:
             scope["caxton.call"] = key(message.get("id"))
@@ -155,6 +167,9 @@ class HttpRouter:
             params = _object(message.get("params"))
             reason = str(params.get("reason") or _CANCELLED)[:_LONGEST]
             await self._served.stop(key(params.get("requestId")), who, reason)
+        elif "method" not in message:
+            self._back.replied(client, message)
+        return client
 
 
 async def _body(receive: _Receive, most: int) -> bytes | None:
@@ -210,19 +225,24 @@ def _said(hello: dict[str, Any]) -> bytes:
     info = _object(hello["params"].get("clientInfo"))
     name, version = (str(info.get(key) or "") for key in ("name", "version"))
     client = Client.said(name, version, "")
-    said = f"{client.name}\n{client.version}".encode(errors="replace")
+    asks = " ".join(modes_of(_object(hello["params"].get("capabilities"))))
+    said = f"{client.name}\n{client.version}\n{asks}".encode(errors="replace")
     return base64.urlsafe_b64encode(said).rstrip(b"=")
 
 
-def _client_of(session: bytes) -> tuple[str, str]:
-    """Return name and version of the client that a session id was given to."""
+def _client_of(session: bytes) -> tuple[str, str, str]:
+    """
+    Return what the client said that a session id was given to.
+
+    It is its name, its version, and how it can ask its user.
+    """
     said = session.partition(b".")[2][:_LONGEST_ID]
     try:
         text = base64.urlsafe_b64decode(said + b"=" * (-len(said) % 4)).decode()
     except ValueError:
-        return "", ""
-    name, _, version = text.partition("\n")
-    return name, version
+        return "", "", ""
+    name, version, asks = (*text.split("\n", 2), "", "")[:3]
+    return name, version, asks
 
 
 async def _refused(send: _Send, status: int, *more: tuple[bytes, bytes]) -> None:

@@ -33,6 +33,7 @@ from ...service.sessions import Asked, Connection, Sessions
 from . import search
 from .agents import RUN_ID, TTL, page
 from .calling import OVERLOADED, reporting
+from .elicit import Asking, InputRequired, point
 from .pipes import over_stdio
 from .server import Changes, Context, Key, scope_of, telling, watch
 from .session_tasks import SessionTasks, key_of
@@ -74,6 +75,7 @@ class SessionServer:
     sessions: Sessions
     asking: Callable[[Context], tuple[Principal, str]]
     closed: Callable[[], bool] = lambda: False
+    users: Asking[Outcome | Asked] = field(default_factory=Asking, init=False)
     _held: dict[Key, _Held] = field(default_factory=dict[Key, "_Held"], init=False)
     changes: Changes = field(init=False)
     calls: SessionTasks = field(init=False)
@@ -201,6 +203,8 @@ class SessionServer:
         """Announce what the session has, and tell clients why a request failed."""
         try:
             found = await call_next(ctx)
+        except InputRequired as exc:
+            return exc.result
         except CaxtonError as exc:
             raise _refusal(exc) from None
         if ctx.method in {"initialize", "server/discover"} and isinstance(found, dict):
@@ -223,7 +227,13 @@ class SessionServer:
             try:
                 async with reporting(telling(ctx), _said) as tell:
                     by = self._connection(ctx)
-                    return await self.sessions.call(by, name, params, tell)
+                    make = partial(self.sessions.call, by, name, params)
+                    whose = by.key, name, params
+                    found = await self.users.made(ctx, whose, by.who.actor, make, tell)
+                if isinstance(found, Asked):
+                    serve = self.sessions.config().serve
+                    point(ctx, found, serve, _waits(found)["_meta"])
+                return found
             finally:
                 if key is not None and self._held.get(key) is held:
                     del self._held[key]

@@ -378,8 +378,10 @@ function inDoubt({ reason, doubt }, resolve) {
 
 // -- approvals ---------------------------------------------------------------
 
+// An address may name one run: only its calls are shown.
 function approvals({ approvals: found }) {
-  const asked = found.flatMap((one) => {
+  const [, id] = where();
+  const asked = found.filter((one) => !id || one.run_id === id).flatMap((one) => {
     const name = `${one.server}/${one.tool}`;
     const key = `${one.run_id} ${one.seq}`;
     const choices = t.decides(shown.caller, one)
@@ -476,7 +478,7 @@ async function draw({ path, draw: drawn }) {
 
 async function refresh() {
   const [name, id] = shown.caller ? where() : [];
-  if (!name || id || document.hidden || at("dialog").open) return;
+  if (!name || (id && name === "runs") || document.hidden || at("dialog").open) return;
   try {
     await draw(VIEWS[name]);
   } catch (error) {

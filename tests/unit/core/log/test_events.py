@@ -84,6 +84,8 @@ def test_every_event_of_the_design_is_there() -> None:
         "ToolDenied",
         "ToolFailed",
         "ToolProgress",
+        "QuestionAsked",
+        "QuestionAnswered",
         "LogRestored",
         "LogWritten",
         "ApprovalRequested",

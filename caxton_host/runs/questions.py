@@ -1,0 +1,142 @@
+"""
+Questions of tool servers in the log, and the answers of people to them.
+
+The host that drives a run records the answer, and then tells the server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..core.calls import JSON
+from ..core.log.events import QuestionAnswered, QuestionAsked, RunResumed, outcome_of
+from ..core.questions import Said
+from ..errors import BusyError, UsageError
+from ..ports.log import SharedStore
+from .cancellation import outcome_at
+from .desk import ANSWER, ANSWERED, misfit
+from .recording import Recording
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """
+    A question that waits, and its run.
+
+    Attributes:
+        seq: The number of its `QuestionAsked`.
+
+        asked_at: When that was recorded, in microseconds since 1970.
+    """
+
+    run_id: str
+    agent: str
+    seq: int
+    asked: QuestionAsked
+    asked_at: int
+
+    def to_document(self) -> dict[str, JSON]:
+        """Return the ``caxton.question/v1`` document."""
+        asked = self.asked
+        return {
+            "$type": "caxton.question/v1",
+            "run_id": self.run_id,
+            "agent": self.agent,
+            "seq": self.seq,
+            "call": asked.call,
+            "question": asked.question,
+            "server": asked.server,
+            "tool": asked.tool,
+            "message": asked.message,
+            "form": asked.form,
+            "by": list(asked.by),
+            "asked_at": self.asked_at,
+            "until": asked.until,
+        }
+
+
+def questions_in(recording: Recording, now: int) -> list[Question]:
+    """Return the questions that people can answer now, the oldest first."""
+    found: dict[tuple[int, int], Question] = {}
+    for item in recording.own if recording.state == "running" else ():
+        event = item.event
+        if isinstance(event, QuestionAsked):
+            if event.to == "people" and event.form is not None and now < event.until:
+                found[event.call, event.question] = Question(
+                    run_id=recording.run_id,
+                    agent=recording.started.agent,
+                    seq=item.seq,
+                    asked=event,
+                    asked_at=item.recorded_at,
+                )
+        elif isinstance(event, QuestionAnswered):
+            found.pop((event.call, event.question), None)
+        elif isinstance(event, RunResumed):
+            found.clear()
+        elif event is not None and (end := outcome_of(event)):
+            found = {key: one for key, one in found.items() if key[0] != end[0]}
+    return [*found.values()]
+
+
+def meant(recording: Recording, seq: int | None, now: int) -> Question:
+    """
+    Return the question that event *seq* asks, or the only one that waits.
+
+    Raises:
+        UsageError: None waits, or more than one.
+    """
+    waiting = questions_in(recording, now)
+    found = [one for one in waiting if seq in {None, one.seq}]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(str(one.seq) for one in waiting) or "none"
+    raise UsageError(
+        f"run {recording.run_id}: the questions that wait are the events: {known}",
+        fix="name one of them; caxton approval list shows what waits",
+    )
+
+
+async def answer(store: SharedStore, question: Question, said: Said) -> None:
+    """
+    Have the host that drives a run take the answer of a person to a question.
+
+    Raises:
+        UsageError: The answer does not fit the question, or is not for this role; or
+            the question does not wait any more.
+
+        BusyError: The host does not answer.
+
+        StoreError: It could not be asked.
+    """
+    asked, run_id = question.asked, question.run_id
+    where = f"event {question.seq} of run {run_id}"
+    if asked.by and said.role not in asked.by:
+        roles = " or ".join(f"--as {role}" for role in asked.by)
+        raise UsageError(
+            f"{where} is to be answered by others: {', '.join(map(str, asked.by))}",
+            fix=f"if you are one of them, say {roles}; it is recorded",
+        )
+    if said.content is not None and (wrong := misfit(asked, said.content)):
+        raise UsageError(
+            f"{where}: the answer is not what was asked: {wrong}",
+            fix=f"caxton approval show {run_id} {question.seq}",
+        )
+    subject: Mapping[str, JSON] = {
+        "call": asked.call,
+        "question": asked.question,
+        "content": said.content,
+        "role": said.role,
+    }
+    host = await store.leases.owner(run_id)
+    number = await store.requests.ask_run(
+        run_id, ANSWER, {**(said.actor or {})}, said.reason, json.dumps(subject)
+    )
+    told = await outcome_at(store, host or "", number)
+    if told.state == "failed":
+        raise BusyError(f"the host of run {run_id} {told.text}", fix="try again")
+    if told.text != ANSWERED:
+        raise UsageError(
+            f"{where} does not wait any more", fix=f"caxton events list {run_id}"
+        )

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ..core.log.runs import RunSummary
     from ..core.programs import Language
     from ..ports.history import History
-    from ..runs.approvals import Waiting
     from ..runs.cancellation import Answer
+    from ..runs.questions import Inbox
     from ..runs.recording import Recording
     from ..store.sql import SqlStore
     from .overrides import Overrides
@@ -179,6 +179,30 @@ class DecideOptions(RunOptions):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerOptions:
+    """
+    The answer to a question of a tool server.
+
+    Attributes:
+        run: Its run.
+
+        seq: The event of the question, or ``None`` if there is only one.
+
+        content: The fields of the answer; ``None``: it is declined.
+
+        role: The role of the person.
+
+        reason: Recorded.
+    """
+
+    run: str
+    seq: int | None
+    content: dict[str, JSON] | None
+    role: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunPage:
     """
     The newest runs.
@@ -300,8 +324,12 @@ class HostApi(Protocol):
         """Return the document that says whether a call would be allowed."""
         ...
 
-    def approvals(self, agent: str | None) -> Sequence[Waiting]:
-        """Return the calls that wait for a decision, oldest first."""
+    def inbox(self, agent: str | None) -> Inbox:
+        """Return what people are asked, oldest first."""
+        ...
+
+    def answer(self, options: AnswerOptions) -> None:
+        """Answer a question of a tool server."""
         ...
 
     def agents(self) -> Sequence[Mapping[str, Any]]:

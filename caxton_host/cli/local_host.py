@@ -27,12 +27,12 @@ from ..errors import (
     ConfigError,
     NotKeptError,
     RestoredError,
-    StoreError,
     UsageError,
 )
 from ..lib.machine import SystemClock, local_actor
 from .context import (
     SIGNED,
+    AnswerOptions,
     DecideOptions,
     ForkOptions,
     HostApi,
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from ..config import Config
     from ..core.grants.freezes import Kind
     from ..ports.history import History
-    from ..runs.approvals import Waiting
     from ..runs.cancellation import Answer
+    from ..runs.questions import Inbox
     from ..runs.recording import Recording
     from ..store.sql import SqlStore
 
@@ -257,27 +257,45 @@ class LocalHost(HostApi):
         )
         return told_astray(told, missing(server, name, offered))
 
-    def approvals(self, agent: str | None) -> Sequence[Waiting]:
-        return wait(self._approvals(agent))
+    def inbox(self, agent: str | None) -> Inbox:
+        return wait(self._inbox(agent))
 
-    async def _approvals(self, agent: str | None) -> Sequence[Waiting]:
-        from ..runs.approvals import waiting_in
-        from ..runs.recording import Recording
+    async def _inbox(self, agent: str | None) -> Inbox:
+        from ..runs.questions import inbox
 
-        found: list[Waiting] = []
+        def unread(run_id: str, exc: CaxtonError) -> None:
+            note(f"warning: run {run_id} cannot be read: {exc}")
+
         now = SystemClock().now()
         async with self.log() as store:
-            for row in reversed(
-                await store.reader.runs(_MOST, agent=agent, state="suspended")
-            ):
-                try:
-                    found += waiting_in(
-                        await Recording.load(row.run_id, store.reader), now
-                    )
-                except StoreError as exc:
-                    # List the other runs.
-                    note(f"warning: run {row.run_id} cannot be read: {exc}")
-        return found
+            return await inbox(
+                store.reader, now, most=_MOST, agent=agent, unread=unread
+            )
+
+    def answer(self, options: AnswerOptions) -> None:
+        wait(self._answer(options))
+
+    async def _answer(self, options: AnswerOptions) -> None:
+        from ..app.bootstrap import open_store
+        from ..core.questions import Said
+        from ..runs.questions import answer, meant
+        from ..runs.recording import Recording
+        from .local_runs import find_run
+
+        config = self.look(guarded=True)
+        redact = Redactor(config.secrets)
+        said = Said(
+            action="decline" if options.content is None else "accept",
+            content=options.content,
+            actor=local_actor(),
+            reason=redact.text(options.reason),
+            role=redact.text(options.role),
+        )
+        run_id = await find_run(config, options.run)
+        async with open_store(config, write=True, state=self.paths().state) as store:
+            recording = await Recording.load(run_id, store.reader)
+            question = meant(recording, options.seq, SystemClock().now())
+            await answer(store, question, said, redact)
 
     def cancel(self, run: str, reason: str) -> tuple[str, list[Recorded]]:
         return wait(self._cancel(run, reason))

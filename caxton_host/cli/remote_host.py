@@ -41,10 +41,13 @@ from ..remote.address import Address, Token, token_of
 from ..remote.client import Away, Remote, path
 from ..remote.documents import mapping, mappings, stranger, text
 from ..remote.log import RemoteLog, summary
-from ..runs.approvals import Waiting, meant, open_questions
+from ..runs.approvals import meant, open_questions
+from ..runs.questions import Inbox
+from ..runs.questions import meant as one_question
 from ..runs.recording import Recording
 from .answers import read_answer
 from .context import (
+    AnswerOptions,
     DecideOptions,
     ForkOptions,
     HostApi,
@@ -233,8 +236,13 @@ class RemoteHost(HostApi):
         body |= {"params": Words.read(params).params({}), "after": [*after]}
         return mapping(self._post("/grants/explain", body))
 
-    def approvals(self, agent: str | None) -> Sequence[Waiting]:
-        return self._ask(lambda log: log.waiting(agent))
+    def inbox(self, agent: str | None) -> Inbox:
+        return self._ask(lambda log: log.inbox(agent))
+
+    def answer(self, options: AnswerOptions) -> None:
+        more = {"as": options.role}
+        _refuse(None, **more)
+        self._ask(lambda log: _answered(log, options))
 
     def agents(self) -> Sequence[Mapping[str, Any]]:
         return mappings(self._get("/agents"), "agents")
@@ -503,6 +511,16 @@ async def _decide(
     if now.end or open_questions(now, SystemClock().now()):
         return now
     return await _go_on(report, log, before)
+
+
+async def _answered(log: RemoteLog, options: AnswerOptions) -> None:
+    recording = await Recording.load(await log.find_run(options.run), log)
+    seq = one_question(recording, options.seq, SystemClock().now()).seq
+    where = path("approvals", recording.run_id, str(seq), "answer")
+    body: dict[str, JSON] = {"reason": options.reason}
+    if options.content is not None:
+        body["content"] = options.content
+    await log.remote.post(where, body)
 
 
 async def _resolve(

@@ -372,6 +372,13 @@ class Config:
         return {name: one for name, one in self.agents.items() if one.session}
 
     @property
+    def asking(self) -> frozenset[str]:
+        """The agents that may call a server whose questions people answer."""
+        servers = [name for name, s in self.servers.items() if s.elicitation == "ask"]
+        found = self.agents.items()
+        return frozenset(n for n, agent in found if agent.grant.servers(servers))
+
+    @property
     def executed(self) -> dict[str, Agent]:
         """The agents that are executed, by name: all but sessions."""
         found = self.agents.items()

@@ -452,6 +452,7 @@ class Gateway:
                 desk=self.desk,
                 now=self.judge.now,
                 may_send=partial(self._check_lease, call),
+                watch=self.watch,
             ),
         )
         sends.questions.quiet = sends.is_quiet

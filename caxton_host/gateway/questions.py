@@ -8,16 +8,18 @@ A question is recorded before anybody sees it, and an answer before the tool get
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from ..core.calls import JSON, Route
 from ..core.grants.approvals import NOBODY
-from ..core.log.events import QuestionAnswered, QuestionAsked
+from ..core.log.events import QuestionAnswered, QuestionAsked, ToolProgress
 from ..core.questions import QUESTIONS, Said, To, question_of
 from ..core.text.redact import Redactor, plain
 from .recorder import Recorder
 
+_SECRET = "the answer has a secret of the host in it"
+_WAITS = "waits for an answer, see caxton approval list"
 #: Characters of the name of a question.
 _NAME = 100
 #: Puts a question to people for so many seconds, and returns their answer. It fits the
@@ -46,6 +48,8 @@ class Questions:
 
         may_send: Raises if nothing may be sent to the tool now.
 
+        watch: Is told that people are asked.
+
         quiet: The log must not hold the words of the tool, so nobody is asked.
 
         asked: How many questions there were.
@@ -58,6 +62,7 @@ class Questions:
     desk: Desk
     now: Callable[[], int]
     may_send: Callable[[], None]
+    watch: Callable[[ToolProgress], None]
     quiet: bool = False
     asked: int = field(default=0, init=False)
 
@@ -102,15 +107,19 @@ class Questions:
             until=self.now() + round(seconds * 1e6),
         )
         await self.recorder.append(asked)
+        if form is not None and to == "people":
+            self.watch(ToolProgress(call=self.call, message=f"{_WAITS}: {message}"))
         said = Said(action="decline", reason=why)
         if form is not None:
             said = await self.desk(asked, seconds)
+        if self.redact.value(said.content) != said.content:
+            said = replace(said, action="decline", content=None, reason=_SECRET)
         await self.recorder.append(
             QuestionAnswered(
                 call=self.call,
                 question=asked.question,
                 action=said.action,
-                content=self.redact.value(said.content),
+                content=said.content,
                 actor={**(said.actor or NOBODY)},
                 reason=self.redact.text(said.reason),
                 role=said.role,

@@ -17,6 +17,7 @@ from ..core.log.events import (
     ApprovalDecided,
     ApprovalRequested,
     Event,
+    QuestionAsked,
     Recorded,
     RunErased,
     RunStarted,
@@ -41,6 +42,7 @@ from ..errors import (
 from ..lib.codec import load_json
 from ..lib.http import Response
 from ..runs.approvals import Waiting
+from ..runs.questions import Question
 from .address import TOKEN
 
 PROBLEM = "application/problem+json"
@@ -173,6 +175,7 @@ def _retry_after(answer: Response) -> float | None:
 
 _RUN_ID = re.compile(r"[0-9a-f-]{1,64}")
 _ASKED = {field.name for field in fields(ApprovalRequested)} - {"fuel"}
+_QUESTION = {field.name for field in fields(QuestionAsked)}
 
 #: The types of a field by its annotation; other annotations allow all of JSON.
 KINDS: Mapping[str, tuple[type, ...]] = {
@@ -294,6 +297,26 @@ def waiting(document: JSON) -> Waiting:
         ),
         asked_at=number(told, "asked_at"),
         is_over=told.get("expired") is True,
+    )
+
+
+def question(document: JSON) -> Question:
+    """
+    Return the question of a ``caxton.question/v1`` document.
+
+    Raises:
+        ServerUnavailable: It is not one.
+    """
+    told = mapping(document)
+    known = {key: told[key] for key in _QUESTION if key in told}
+    asked = _read("QuestionAsked", 1, known)
+    assert isinstance(asked, QuestionAsked)  # noqa: S101 -- its type says so
+    return Question(
+        run_id=run_id(told),
+        agent=text(told, "agent"),
+        seq=number(told, "seq"),
+        asked=asked,
+        asked_at=number(told, "asked_at"),
     )
 
 

@@ -17,7 +17,7 @@ from ..core.names import RUN, run_of, stream_of
 from ..errors import NotFoundError, OverloadedError, ToolError
 from ..lib.codec import sha256 as digest
 from ..lib.http_rules import Lost
-from ..runs.approvals import Waiting
+from ..runs.questions import Inbox
 from ..store.drafts import chosen
 from .client import MOST_BYTES, Remote, TooMuch, path, read_json, unreached
 from .documents import (
@@ -26,6 +26,7 @@ from .documents import (
     is_of,
     listed,
     mapping,
+    question,
     recorded,
     run_id,
     stranger,
@@ -209,10 +210,14 @@ class RemoteLog:
             raise stranger("the bytes with a digest are others")
         return data
 
-    async def waiting(self, agent: str | None = None) -> list[Waiting]:
-        """Return the calls that wait for approval, oldest first."""
+    async def inbox(self, agent: str | None = None) -> Inbox:
+        """Return what people are asked, oldest first."""
         page = mapping(await self.remote.get("/approvals", agent=agent))
-        return [waiting(document) for document in listed(page.get("approvals"))]
+        return Inbox(
+            [waiting(one) for one in listed(page.get("approvals"))],
+            [question(one) for one in listed(page.get("questions", []))],
+            more=page.get("more") is True,
+        )
 
     async def explanation(self, run_id: str, seq: int) -> Mapping[str, JSON]:
         """Return the ``caxton.explanation/v1`` document of a call."""

@@ -7,14 +7,24 @@ The host that drives a run records the answer, and then tells the server.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 
 from ..core.calls import JSON
-from ..core.log.events import QuestionAnswered, QuestionAsked, RunResumed, outcome_of
+from ..core.log.events import (
+    QuestionAnswered,
+    QuestionAsked,
+    RunResumed,
+    outcome_of,
+    to_payload,
+)
+from ..core.log.runs import GOING_ON, RunRow
 from ..core.questions import Said
-from ..errors import BusyError, UsageError
+from ..core.text.redact import Redactor
+from ..errors import BusyError, CaxtonError, UsageError
+from ..ports.history import LogReader
 from ..ports.log import SharedStore
+from .approvals import Waiting, waiting_in
 from .cancellation import outcome_at
 from .desk import ANSWER, ANSWERED, misfit
 from .recording import Recording
@@ -39,22 +49,81 @@ class Question:
 
     def to_document(self) -> dict[str, JSON]:
         """Return the ``caxton.question/v1`` document."""
-        asked = self.asked
         return {
             "$type": "caxton.question/v1",
             "run_id": self.run_id,
             "agent": self.agent,
             "seq": self.seq,
-            "call": asked.call,
-            "question": asked.question,
-            "server": asked.server,
-            "tool": asked.tool,
-            "message": asked.message,
-            "form": asked.form,
-            "by": list(asked.by),
             "asked_at": self.asked_at,
-            "until": asked.until,
+            **to_payload(self.asked),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """
+    What people are asked, the oldest runs first.
+
+    Attributes:
+        calls: Those that wait for an approval.
+
+        questions: Those of tool servers.
+
+        more: There may be others.
+    """
+
+    calls: list[Waiting]
+    questions: list[Question]
+    more: bool
+
+
+async def inbox(  # noqa: PLR0913 -- a filter each
+    reader: LogReader,
+    now: int,
+    *,
+    most: int,
+    agent: str | None = None,
+    asking: Collection[str] | None = None,
+    tenant: str | None = None,
+    sees: Callable[[RunRow], bool] = lambda _: True,
+    unread: Callable[[str, CaxtonError], None],
+) -> Inbox:
+    """
+    Return what people are asked.
+
+    Args:
+        reader: The log.
+
+        now: The time, in microseconds since 1970.
+
+        most: Runs that are looked at, of each state.
+
+        agent: Only those of this agent.
+
+        asking: The agents that may call servers which ask; ``None``: all.
+
+        tenant: Only those of this tenant.
+
+        sees: Whether a run is to be looked at.
+
+        unread: Called with a run that cannot be read. The others wait nevertheless.
+    """
+    found = Inbox([], [], more=False)
+    for state in ("suspended",) if asking == frozenset() else GOING_ON:
+        rows = await reader.runs(most, agent, state, tenant=tenant)
+        found = replace(found, more=found.more or len(rows) == most)
+        for row in reversed(rows):
+            is_asking = asking is None or row.agent in asking
+            if not sees(row) or (state == "running" and not is_asking):
+                continue
+            try:
+                recording = await Recording.load(row.run_id, reader)
+            except CaxtonError as exc:
+                unread(row.run_id, exc)
+            else:
+                found.calls.extend(waiting_in(recording, now))
+                found.questions.extend(questions_in(recording, now))
+    return found
 
 
 def questions_in(recording: Recording, now: int) -> list[Question]:
@@ -98,9 +167,20 @@ def meant(recording: Recording, seq: int | None, now: int) -> Question:
     )
 
 
-async def answer(store: SharedStore, question: Question, said: Said) -> None:
+async def answer(
+    store: SharedStore, question: Question, said: Said, redact: Redactor
+) -> None:
     """
     Have the host that drives a run take the answer of a person to a question.
+
+    Args:
+        store: Where the run is.
+
+        question: It waits.
+
+        said: The answer.
+
+        redact: Knows the secrets, which no answer may hold.
 
     Raises:
         UsageError: The answer does not fit the question, or is not for this role; or
@@ -118,7 +198,10 @@ async def answer(store: SharedStore, question: Question, said: Said) -> None:
             f"{where} is to be answered by others: {', '.join(map(str, asked.by))}",
             fix=f"if you are one of them, say {roles}; it is recorded",
         )
-    if said.content is not None and (wrong := misfit(asked, said.content)):
+    wrong = "" if said.content is None else misfit(asked, said.content)
+    if redact.value(said.content) != said.content:
+        wrong = "it has a secret of the host in it"
+    if wrong:
         raise UsageError(
             f"{where}: the answer is not what was asked: {wrong}",
             fix=f"caxton approval show {run_id} {question.seq}",

@@ -14,7 +14,7 @@ import contextlib
 import hmac
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..config import Agent, Config, model
@@ -26,6 +26,7 @@ from ..core.log.events import RunCancelled
 from ..core.log.requests import Resolution
 from ..core.log.runs import RunRow
 from ..core.names import nearest
+from ..core.questions import Said
 from ..core.tools.contexts import CONVERSATION
 from ..errors import BusyError, ForbiddenError, NotFoundError, Suspend, UsageError
 from ..lib import codec
@@ -37,6 +38,7 @@ from ..runs.cancellation import cancel_idle
 from ..runs.chats import conversation
 from ..runs.host import Host
 from ..runs.modules import AgentDescription, Library
+from ..runs.questions import answer, meant
 from ..runs.recording import Recording
 from ..runs.run_request import ForkRequest, RunRequest
 from .code_tools import CodeTools
@@ -559,20 +561,44 @@ class Service:
             if seq in {None, asked.seq}
             for role in asked.requested.by
         }
-        roles = [role for role in who.roles if role in wanted]
-        if wanted and not roles:
-            raise ForbiddenError(
-                f"this is to be decided by: {', '.join(sorted(wanted))}",
-                fix="ask a person who has that role",
-            )
         word = Word(
             verdict=verdict,
             actor=who.actor,
             reason=self.host.redact.text(reason),
-            role=roles[0] if roles else "",
+            role=_role(who, wanted),
         )
         await say(self.store, run_id, seq, word, now=self.host.clock.now())
         self.decided(run_id)
+
+    async def answer(
+        self,
+        who: Principal,
+        run_id: str,
+        seq: int,
+        content: dict[str, JSON] | None,
+        reason: str,
+    ) -> None:
+        """
+        Answer a question of a tool server for *who*, or decline it without *content*.
+
+        Raises:
+            NotFoundError, ForbiddenError: *who* may not answer it.
+
+            UsageError: It does not wait, or the answer does not fit it.
+
+            BusyError: The host that drives the run does not answer.
+        """
+        await self._allowed(who, "decide", run_id)
+        recording = await Recording.load(run_id, self.store.reader)
+        question = meant(recording, seq, self.host.clock.now())
+        said = Said(
+            action="decline" if content is None else "accept",
+            content=content,
+            actor=who.actor,
+            reason=self.host.redact.text(reason),
+            role=_role(who, {*map(str, question.asked.by)}),
+        )
+        await answer(self.store, question, said, self.host.redact)
 
     async def _own(self, who: Principal, run_id: str) -> RunRow:
         """Return a run that *who* started, or may administer."""
@@ -657,6 +683,19 @@ def sees(who: Principal, row: RunRow) -> bool:
     actor = json.loads(row.actor)
     # The actor of an erased run is deleted; its tenant is not.
     return who.sees(row.agent, {"tenant": row.tenant, **actor})
+
+
+def _role(who: Principal, wanted: Collection[str]) -> str:
+    """Return the role in which *who* decides, of those that may; ``""``: any may."""
+    if not wanted:
+        return ""
+    for role in who.roles:
+        if role in wanted:
+            return role
+    raise ForbiddenError(
+        f"this is to be decided by: {', '.join(sorted(wanted))}",
+        fix="ask a person who has that role",
+    )
 
 
 def _forbidden(message: str) -> ForbiddenError:

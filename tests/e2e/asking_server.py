@@ -44,6 +44,15 @@ _ASKS: dict[str, list[types.ElicitRequestFormParams | types.ElicitRequestURLPara
         types.ElicitRequestFormParams(message=f"No {n}", requested_schema=_SURE)
         for n in range(8)
     ],
+    "note": [
+        types.ElicitRequestFormParams(
+            message="What is it?",
+            requested_schema={
+                "type": "object",
+                "properties": {"note": {"type": "string"}},
+            },
+        )
+    ],
     "visit": [
         types.ElicitRequestURLParams(
             message="Sign in", url="https://evil.example/x", elicitation_id="1"

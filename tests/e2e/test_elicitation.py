@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import anyio
+import httpx
 import httpx2
 import mcp_types as types
 import pytest
-from mcp import Client
+from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from tests import standin
 
 from .serving import Host, served, token
-from .shell import SOON, Shell
+from .shell import CAXTON, SOON, Shell
 
 SERVER = Path(__file__).with_name("asking_server.py")
 Mode = Literal["auto", "legacy"]
@@ -264,3 +265,72 @@ def test_what_is_not_asked_or_not_answered_soundly_is_declined_and_recorded(
     assert len(answered) == len(UNSOUND) + 5 + 1
     assert len(user.asked) == len(UNSOUND) - 2 + 5
     assert "evil.example" in str(events(shell, "QuestionAsked")[0]["message"])
+
+
+@BOTH
+async def test_a_client_on_a_pipe_is_asked_too(shell: Shell, mode: Mode) -> None:
+    user = User(gives(**SURE))
+    params = StdioServerParameters(
+        command=CAXTON,
+        args=["mcp", "connect", "dev"],
+        env=asking(shell, "legacy").environ,
+        cwd=shell.folder,
+    )
+    async with Client(params, mode=mode, elicitation_callback=user) as client:
+        text = text_of(await client.call_tool("mcp__asking__order", {}))
+    assert json.loads(text) == [{"action": "accept", "content": SURE}]
+    assert len(user.asked) == 1
+
+
+def test_an_answer_counts_only_for_the_call_and_the_client_that_were_asked(
+    shell: Shell,
+) -> None:  # law 9
+    desk = asking(shell, "legacy")
+    mine, other = (
+        token(desk, "--session", "dev", "--name", name) for name in ("mine", "other")
+    )
+    order = {"name": "mcp__asking__order", "arguments": {}}
+    say = {"inputResponses": {"question": {"action": "accept", "content": SURE}}}
+
+    def post(host: Host, token: str, **params: object) -> dict[str, Any]:
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "x", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
+        }
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+        headers = {
+            "Authorization": f"Bearer {token}",
+            "Accept": "application/json",
+            "MCP-Protocol-Version": "2026-07-28",
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": str(params["name"]),
+        }
+        body = {**message, "params": {**params, "_meta": meta}}
+        answer = httpx.post(
+            f"{host.said['mcp']}/dev", json=body, headers=headers, timeout=SOON
+        )
+        found: dict[str, Any] = answer.json()
+        return found
+
+    with served(shell, good=mine) as host:
+        asked = post(host, mine, **order)["result"]
+        assert asked["resultType"] == "input_required"
+        state = {"requestState": asked["requestState"]}
+        for token_, more in [
+            (other, state),
+            (mine, {"requestState": state["requestState"] + "x"}),
+            (mine, {**state, "arguments": {"x": 1}}),
+            (mine, {**state, "name": "mcp__asking__twice"}),
+        ]:
+            refused = post(host, token_, **(order | say | more))
+            assert refused["error"]["code"] == types.INVALID_PARAMS
+        # Without the answer it is asked again, under another state.
+        again = post(host, mine, **(order | state))["result"]
+        assert again["inputRequests"] == asked["inputRequests"]
+        assert "error" in post(host, mine, **(order | say | state))
+        state = {"requestState": again["requestState"]}
+        done = post(host, mine, **(order | say | state))["result"]
+        assert json.loads(done["content"][0]["text"])[0]["content"] == SURE
+        assert "error" in post(host, mine, **(order | say | state))
+    assert shell.types().count("ToolInvoked") == 1

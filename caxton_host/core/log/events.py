@@ -320,7 +320,7 @@ class QuestionAnswered(Event):
     Attributes:
         action: ``accept``, ``decline`` or ``cancel``.
 
-        content: The fields, redacted; ``None`` unless it was accepted.
+        content: The fields, as they are sent; ``None`` unless it was accepted.
 
         role: The role that the actor claims.
     """

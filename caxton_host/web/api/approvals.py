@@ -4,43 +4,49 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from typing import Any
 
 from starlette.responses import Response
 
 from ...core.grants.approvals import VERDICTS, Verdict
 from ...errors import CaxtonError
 from ...runs.approvals import Waiting, waiting_in
+from ...runs.questions import inbox
 from ...runs.recording import Recording
 from ...service.run_service import sees
 from ..edge.messages import Refusal
 from .operations import Answer, Asked, Operation, Parameter, answer, takes
-from .runs import REASON, STARTED, WAIT, going_on
+from .runs import REASON, STARTED, WAIT, going_on, seen
 
 logger = logging.getLogger("caxton_host")
 
-#: Suspended runs that are looked at for one list.
+#: Runs of each state that are looked at for one list.
 _LOOKED_AT = 1_000
 
 
+def _unread(run_id: str, exc: CaxtonError) -> None:
+    logger.warning("run %s cannot be read: %s", run_id, exc)
+
+
 async def list_(asked: Asked) -> Response:
-    """Return the waiting calls of runs that the caller may see."""
-    store = asked.service.store
-    rows = await store.reader.runs(
-        _LOOKED_AT, asked.text("agent"), "suspended", tenant=asked.who.tenant
+    """Return what people are asked in runs that the caller may see."""
+    service = asked.service
+    found = await inbox(
+        service.store.reader,
+        service.host.clock.now(),
+        most=_LOOKED_AT,
+        agent=asked.text("agent"),
+        asking=service.config().asking,
+        tenant=asked.who.tenant,
+        sees=partial(sees, asked.who),
+        unread=_unread,
     )
-    found: list[Waiting] = []
-    for row in reversed(rows):
-        if sees(asked.who, row):
-            try:
-                found += _waiting(asked, await Recording.load(row.run_id, store.reader))
-            except CaxtonError as exc:
-                # The others wait nevertheless.
-                logger.warning("run %s cannot be read: %s", row.run_id, exc)
     return answer(
         {
             "$type": "caxton.approvals/v1",
-            "approvals": [one.to_document() for one in found],
-            "more": len(rows) == _LOOKED_AT,
+            "approvals": [one.to_document() for one in found.calls],
+            "questions": [one.to_document() for one in found.questions],
+            "more": found.more,
         }
     )
 
@@ -71,6 +77,19 @@ async def decide(verdict: Verdict, asked: Asked) -> Response:
     return await going_on(asked, run_id, behind=row.epoch)
 
 
+async def answer_question(asked: Asked) -> Response:
+    """Answer a question of a tool server for the caller, or decline it."""
+    content: Any = asked.body.get("content")
+    await asked.service.answer(
+        asked.who,
+        asked.path["run"],
+        int(asked.path["seq"]),
+        content,
+        str(asked.body.get("reason", "")),
+    )
+    return answer((await seen(asked)).to_document())
+
+
 def _deciding(verdict: Verdict, about: str) -> Operation:
     return Operation(
         id=f"{verdict}Call",
@@ -98,7 +117,8 @@ OPERATIONS: tuple[Operation, ...] = (
         method="GET",
         path="/approvals",
         about="List the calls that wait for approval, oldest first, of the newest "
-        "suspended runs. `more`: others may wait.",
+        "suspended runs, and the questions of tool servers, of the newest runs in "
+        "progress. `more`: others may wait.",
         scopes=("run", "read", "decide"),
         shows="approvals",
         handler=list_,
@@ -128,5 +148,20 @@ OPERATIONS: tuple[Operation, ...] = (
     *(
         _deciding(verdict, f"{about} The run then resumes.")
         for verdict, about in zip(VERDICTS, _ABOUT, strict=True)
+    ),
+    Operation(
+        id="answerQuestion",
+        method="POST",
+        path="/approvals/{run}/{seq}/answer",
+        about="Answer a question of a tool server, by its `form`; without `content`, "
+        "decline it. `seq` is the event of the question.",
+        scopes=("decide",),
+        handler=answer_question,
+        body=takes(
+            content={"type": "object", "description": "The fields of the form."},
+            reason=REASON,
+        ),
+        answers={200: Answer(about="The run as it is now.", schema="Run")},
+        problems=("not-found", "conflict", "refused"),
     ),
 )

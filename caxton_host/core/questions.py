@@ -26,8 +26,8 @@ BYTES = 16 * 1024
 
 _FIELDS, _CHOICES = 32, 100
 _MESSAGE, _TEXT, _NAME = 2_000, 500, 100
-_TYPES = {"string", "number", "integer", "boolean", "array"}
-_FORMATS = {"email", "uri", "date", "date-time"}
+_TYPES = ("string", "number", "integer", "boolean", "array")
+_FORMATS = ("email", "uri", "date", "date-time")
 _TEXTS = ("title", "description")
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems")
 _RANGE = ("minimum", "maximum")

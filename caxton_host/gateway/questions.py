@@ -18,7 +18,7 @@ from ..core.questions import QUESTIONS, Said, To, question_of
 from ..core.text.redact import Redactor, plain
 from .recorder import Recorder
 
-_SECRET = "the answer has a secret of the host in it"
+_TOO_MUCH = "the answer has a secret of the host in it"
 _WAITS = "waits for an answer, see caxton approval list"
 #: Characters of the name of a question.
 _NAME = 100
@@ -113,7 +113,7 @@ class Questions:
         if form is not None:
             said = await self.desk(asked, seconds)
         if self.redact.value(said.content) != said.content:
-            said = replace(said, action="decline", content=None, reason=_SECRET)
+            said = replace(said, action="decline", content=None, reason=_TOO_MUCH)
         await self.recorder.append(
             QuestionAnswered(
                 call=self.call,

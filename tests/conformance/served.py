@@ -1,4 +1,8 @@
-"""Agents that implement the tools of the official suite, in a serving host."""
+"""A serving host that offers what the official suite asks for.
+
+Agents implement some of its tools. A session stands before a tool server that has the
+rest: resources, prompts, and tools that ask the user of the client.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,9 @@ from pathlib import Path
 from caxton_host.core.calls import JSON
 from tests.e2e.guests import TRAPS, call, guest, log
 
-__all__ = ["HERE", "host"]
+from .tools import TOOLS
+
+__all__ = ["HERE", "SESSION", "host"]
 
 HERE = Path(__file__).parent
 CAXTON = str(Path(sys.executable).with_name("caxton"))
@@ -90,6 +96,24 @@ _AGENTS: Mapping[str, tuple[bytes, Mapping[str, JSON]]] = {
 _TASKS = {"greet": "forbidden", "failing_job": "required"}
 
 
+SESSION = "suite"
+_CONFIG = """\
+version = 1
+[servers.suite]
+command = {command}
+elicitation = "client"
+[servers.suite.tools."*"]
+# Calls that nobody answers end soon.
+timeout = "20s"
+[sessions.{session}]
+names = {names}
+resources = ["suite/**"]
+prompts = ["suite/*"]
+[[sessions.{session}.allow]]
+tools = ["suite/*"]
+"""
+
+
 def _inline(value: JSON) -> str:
     if isinstance(value, Mapping):
         pairs = (f"{json.dumps(key)} = {_inline(one)}" for key, one in value.items())
@@ -101,7 +125,8 @@ def _inline(value: JSON) -> str:
 
 def _configure(folder: Path) -> None:
     command = _inline([sys.executable, str(HERE / "tools.py")])
-    lines = ["version = 1", "[servers.suite]", f"command = {command}"]
+    names = _inline({name: f"suite/{name}" for name in TOOLS})
+    lines = [_CONFIG.format(command=command, names=names, session=SESSION)]
     for name, (module, schema) in _AGENTS.items():
         (folder / f"{name}.wasm").write_bytes(module)
         expose: dict[str, JSON] = {"mcp": True}

@@ -110,13 +110,13 @@ def test_a_client_that_can_is_shown_where_an_approval_is_decided(
                 data = required.value.data
                 (shown,) = data["elicitations"]
                 assert shown["elicitationId"].startswith(data["io.caxton/run-id"])
-                url = shown["url"]
+                url = str(shown["url"])
             else:
                 # It says that it has looked, which decides nothing.
                 waits = text_of(await client.call_tool(**ECHO))
                 assert waits.startswith("waits (approval)")
                 (asked,) = user.asked
-                url = asked.url
+                url = str(asked.url)
             run = await anyio.to_thread.run_sync(approved, host, lead)
             assert url == f"{host.url}/ui#approvals/{run}"
             assert text_of(await client.call_tool(**ECHO)) == "hello"

@@ -13,7 +13,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import mcp_types as types
@@ -21,14 +21,15 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from ...config import Serve
-from ...core.calls import JSON
+from ...core.calls import JSON, Outcome
 from ...core.log.events import QuestionAsked, ToolProgress
 from ...core.questions import Said
 from ...runs.seats import Ask
 from ...service.sessions import Asked
 from .server import Context, scope_of
 
-_T = TypeVar("_T")
+#: How a call ends for its client.
+Found: TypeAlias = Outcome | Asked
 
 FORM, URL = "form", "url"
 #: The revision that answers with an error where a user has to visit an address. Older
@@ -126,23 +127,25 @@ def _is_new(ctx: Context) -> bool:
     return ctx.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS
 
 
-Make: TypeAlias = Callable[[Callable[[ToolProgress], None], Ask | None], Awaitable[_T]]
+Make: TypeAlias = Callable[
+    [Callable[[ToolProgress], None], Ask | None], Awaitable[Found]
+]
 
 
 @dataclass(slots=True, kw_only=True)
-class Asking(Generic[_T]):
+class Asking:
     """Makes the calls of clients, and asks their users what tools ask meanwhile."""
 
-    _held: dict[str, _Call[_T]] = field(default_factory=dict[str, "_Call[_T]"])
+    _held: dict[str, _Call] = field(default_factory=dict[str, "_Call"])
 
     async def made(
         self,
         ctx: Context,
         whose: object,
         actor: Mapping[str, JSON],
-        make: Make[_T],
+        make: Make,
         tell: Callable[[ToolProgress], None],
-    ) -> _T:
+    ) -> Found:
         """
         Make a call, or go on with one that waits for an answer.
 
@@ -172,9 +175,10 @@ class Asking(Generic[_T]):
 
             return await make(tell, ask if can else None)
         params: Any = ctx.params or {}
-        state, answers = params.get("requestState"), params.get("inputResponses") or {}
+        state = params.get("requestState")
+        answers: dict[str, JSON] = {**(params.get("inputResponses") or {})}
         if state is None:
-            call = _Call[_T](whose, actor, dict(answers))
+            call = _Call(whose, actor, answers)
             call.begin(make)
         else:
             found = self._held.get(state)
@@ -195,7 +199,7 @@ class Asking(Generic[_T]):
         state = secrets.token_urlsafe(24)
         self._held[state] = call
 
-        def forget(task: asyncio.Task[_T]) -> None:
+        def forget(task: asyncio.Task[Found]) -> None:
             # Nobody asked for its outcome, which is in the log.
             if self._held.pop(state, None) and not task.cancelled():
                 task.exception()
@@ -208,7 +212,7 @@ def _untold(_: ToolProgress) -> None:
     """Drop a report: no request waits."""
 
 
-class _Call(Generic[_T]):
+class _Call:
     """
     A call of a client of 2026-07-28, which takes several requests.
 
@@ -218,7 +222,7 @@ class _Call(Generic[_T]):
         tell: Called with each progress report.
     """
 
-    task: asyncio.Task[_T]
+    task: asyncio.Task[Found]
 
     def __init__(
         self, whose: object, actor: Mapping[str, JSON], answers: dict[str, JSON]
@@ -230,13 +234,13 @@ class _Call(Generic[_T]):
         self._open: dict[str, tuple[QuestionAsked, asyncio.Future[JSON]]] = {}
         self._some = asyncio.Event()
 
-    def begin(self, make: Make[_T]) -> None:
+    def begin(self, make: Make) -> None:
         """Make the call, in the background."""
 
         def tell(event: ToolProgress) -> None:
             self.tell(event)  # Of the request that waits now.
 
-        async def making() -> _T:
+        async def making() -> Found:
             return await make(tell, self._ask)
 
         self.task = asyncio.create_task(making())

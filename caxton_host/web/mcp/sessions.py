@@ -75,7 +75,7 @@ class SessionServer:
     sessions: Sessions
     asking: Callable[[Context], tuple[Principal, str]]
     closed: Callable[[], bool] = lambda: False
-    users: Asking[Outcome | Asked] = field(default_factory=Asking, init=False)
+    users: Asking = field(default_factory=Asking, init=False)
     _held: dict[Key, _Held] = field(default_factory=dict[Key, "_Held"], init=False)
     changes: Changes = field(init=False)
     calls: SessionTasks = field(init=False)

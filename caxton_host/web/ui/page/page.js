@@ -379,9 +379,10 @@ function inDoubt({ reason, doubt }, resolve) {
 // -- approvals ---------------------------------------------------------------
 
 // An address may name one run: only its calls are shown.
-function approvals({ approvals: found }) {
+function approvals({ approvals: found, questions }) {
   const [, id] = where();
-  const asked = found.filter((one) => !id || one.run_id === id).flatMap((one) => {
+  const isMeant = (one) => !id || one.run_id === id;
+  const asked = found.filter(isMeant).flatMap((one) => {
     const name = `${one.server}/${one.tool}`;
     const key = `${one.run_id} ${one.seq}`;
     const choices = t.decides(shown.caller, one)
@@ -393,7 +394,28 @@ function approvals({ approvals: found }) {
     const run = el("a", { href: `#runs/${part(one.run_id)}`, ...keyed(key) }, `Run ${one.run_id}`);
     return [el("h2", {}, name), ...question(one), el("div", { className: "row" }, ...choices, run)];
   });
+  asked.push(...questions.filter(isMeant).flatMap(fromServer));
   show(el("h1", {}, "Approvals"), ...(asked.length ? asked : [el("p", {}, "No call waits for a person.")]));
+}
+
+// What a tool server asks. Forms are filled in on the command line.
+function fromServer(one) {
+  const name = `${one.server}/${one.tool}`;
+  const decline = () =>
+    dialog(`Decline this question: ${t.visible(name)}`, "Decline", async (typed) => {
+      await post(`/approvals/${part(one.run_id)}/${one.seq}/answer`, typed);
+      say(`Declined: ${t.visible(name)}`);
+      await again();
+    }, [REASON]);
+  const run = el("a", { href: `#runs/${part(one.run_id)}`, ...keyed(`${one.run_id} ${one.seq}`) }, `Run ${one.run_id}`);
+  const may = t.decides(shown.caller, one);
+  return [
+    el("h2", {}, `${name} asks`),
+    facts([["Question", one.message], ["Agent", one.agent], ["Until", `${t.time(one.until)} UTC`]]),
+    text(one.form),
+    el("p", {}, el("code", {}, `caxton approval answer ${one.run_id} ${one.seq} --data '{...}'`)),
+    el("div", { className: "row" }, may ? button("Decline", decline, keyed(`decline ${one.run_id} ${one.seq}`)) : "", run),
+  ];
 }
 
 function question(one) {

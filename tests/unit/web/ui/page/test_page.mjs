@@ -30,12 +30,13 @@ const host = {
     "GET /runs/9": { ...run, run_id: "9" },
     "POST /runs/9/resolve": {},
     "POST /runs/9/resume": {},
-    "GET /approvals": { approvals: [{ run_id: "7", seq: 3, agent: EVIL, server: EVIL, tool: EVIL, params: { [EVIL]: EVIL }, params_sha256: "0", rule: EVIL, by: [], count: 2, not_by: { kind: EVIL, id: EVIL }, given: [], asked_at: 0, until: 5, expired: false }] },
+    "GET /approvals": { approvals: [{ run_id: "7", seq: 3, agent: EVIL, server: EVIL, tool: EVIL, params: { [EVIL]: EVIL }, params_sha256: "0", rule: EVIL, by: [], count: 2, not_by: { kind: EVIL, id: EVIL }, given: [], asked_at: 0, until: 5, expired: false }], questions: [{ run_id: "8", seq: 4, agent: EVIL, server: EVIL, tool: EVIL, message: EVIL, form: { [EVIL]: EVIL }, by: [], until: 5 }] },
     "GET /agents": { agents: [{ name: EVIL, module: EVIL, grants: { allow: [EVIL] } }] },
     [`POST /servers/${encodeURIComponent(EVIL)}/test`]: { answers: false, problem: EVIL, tools: [] },
     [`DELETE /servers/${encodeURIComponent(EVIL)}`]: { change: "removed", name: EVIL, hosts: [{ host: EVIL, reloaded: false, outcome: EVIL }] },
     "POST /servers": { change: "added", name: "x", hosts: [] },
     "POST /approvals/7/3/deny": {},
+    "POST /approvals/8/4/answer": {},
   },
 };
 
@@ -171,6 +172,24 @@ test("a call is denied with a reason, and what is refused stays to be corrected"
   const [denied, ...more] = host.asked.filter(({ asked }) => asked === "POST /approvals/7/3/deny");
   assert.equal(more.length, 0);
   assert.deepEqual(JSON.parse(denied.body), { reason: "too much" });
+});
+
+test("a question of a tool server is declined", async () => {
+  await page.go("approvals");
+  await press(page.button("Decline"));
+  const form = page.at("dialog").firstChild;
+  form.elements.reason.value = "not ours";
+  await press(form, "submit");
+  const [declined] = host.asked.filter(({ asked }) => asked === "POST /approvals/8/4/answer");
+  assert.deepEqual(JSON.parse(declined.body), { reason: "not ours" });
+});
+
+test("an address that names a run shows what that waits for", async () => {
+  for (const [id, there, gone] of [["7", "Approve", "Decline"], ["8", "Decline", "Approve"]]) {
+    await page.go(`approvals/${id}`);
+    assert.ok(page.button(there));
+    assert.ok(!page.at("main").textContent.includes(`${gone}Deny`) && !all(page.at("main")).some((one) => one.textContent === gone));
+  }
 });
 
 const numbers = () =>

@@ -101,6 +101,7 @@ ROUTES: Mapping[str, Row] = {
     "showApproval": Row(GONE, auditor=True),
     "approveCall": Row(GONE, auditor=False),
     "denyCall": Row(GONE, auditor=False),
+    "answerQuestion": Row(GONE, auditor=False),
     "listAgents": Row(SAME, auditor=True),
     "showAgent": Row(SAME, auditor=True),
     "explainGrant": Row(

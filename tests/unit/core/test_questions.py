@@ -40,6 +40,7 @@ def test_what_is_known_of_a_field_is_kept_and_nothing_else() -> None:  # law 9
     }
     more = {"pattern": "(a+)+$", "$ref": "#", "minimum": "1", "x-evil": {"a": "b"}}
     assert field(**known, **more) == known
+    assert field(type="boolean", default=True)["default"] is True
     assert field(type="number", minimum=0.5, maximum=True, minLength=-1) == {
         "type": "number",
         "minimum": 0.5,

@@ -91,7 +91,8 @@ class Questions:
             return {"action": "decline"}
         message, form, why = question_of(params, self.redact)
         if self.quiet:
-            message, form, why = "", None, "the log does not keep what this tool says"
+            name, message, form = "", "", None
+            why = "the log does not keep what this tool says"
         held = self.recorder.journal.question(self.call)
         asked = QuestionAsked(
             call=self.call,

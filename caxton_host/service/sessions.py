@@ -268,12 +268,13 @@ class Sessions:
                 tool.pop("outputSchema", None)  # A mask may break it.
         return found
 
-    async def call(
+    async def call(  # noqa: PLR0913 -- each may be left out
         self,
         by: Connection,
         tool: str,
         params: Mapping[str, JSON],
         tell: Callable[[ToolProgress], None] = lambda _: None,
+        *,
         begun: Callable[[str, int], None] = lambda _, __: None,
         ask: Ask | None = None,
     ) -> Outcome | Asked:

@@ -130,7 +130,14 @@ _CONTEXT = {
         "What context should the prompt use?", "context", context={"type": "string"}
     )
 }
-TOOLS = [*_CONTENT, *_ASKS, "test_error_handling", "test_tool_with_progress", "steps", "rest"]
+TOOLS = [
+    *_CONTENT,
+    *_ASKS,
+    "test_error_handling",
+    "test_tool_with_progress",
+    "steps",
+    "rest",
+]
 
 
 async def _list(_: object, __: object) -> types.ListToolsResult:

@@ -24,7 +24,6 @@ from ...config import Serve
 from ...core.calls import JSON, Outcome
 from ...core.log.events import QuestionAsked, ToolProgress
 from ...core.questions import Said
-from ...runs.seats import Ask
 from ...service.sessions import Asked
 from .server import Context, scope_of
 
@@ -127,9 +126,8 @@ def _is_new(ctx: Context) -> bool:
     return ctx.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS
 
 
-Make: TypeAlias = Callable[
-    [Callable[[ToolProgress], None], Ask | None], Awaitable[Found]
-]
+#: Makes a call, as `Sessions.call` does; takes ``tell`` and ``ask``.
+Make: TypeAlias = Callable[..., Awaitable[Found]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -166,14 +164,14 @@ class Asking:
             MCPError: No such call waits.
         """
         if FORM not in modes(ctx):
-            return await make(tell, None)
+            return await make(tell)
         if not _is_new(ctx):
             can = "caxton.ask" in scope_of(ctx) or ctx.session.can_send_request
 
             async def ask(asked: QuestionAsked) -> Said:
                 return _said(await _asked_now(ctx, asked), actor)
 
-            return await make(tell, ask if can else None)
+            return await make(tell, ask=ask if can else None)
         params: Any = ctx.params or {}
         state = params.get("requestState")
         answers: dict[str, JSON] = {**(params.get("inputResponses") or {})}
@@ -241,7 +239,7 @@ class _Call:
             self.tell(event)  # Of the request that waits now.
 
         async def making() -> Found:
-            return await make(tell, self._ask)
+            return await make(tell, ask=self._ask)
 
         self.task = asyncio.create_task(making())
         self.task.add_done_callback(lambda _: self._some.set())

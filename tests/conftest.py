@@ -17,26 +17,30 @@ from .programs import build_javascript, build_python
 from .programs import running as running_programs
 from .shared import in_memory, once
 
-#: Files whose tests take longest, 5 to 30 s each. pytest-xdist gives each of two
-#: processes one half of the tests: these come first in them, so that both processes end
-#: together. A file is in the half of those that build or compile the same agents; one
-#: half begins with the runtime of Python, and the other with the one of JavaScript.
+#: Files whose tests take longest, 5 to 30 s each. pytest-xdist gives each of three
+#: processes one third of the tests: these come first in them, so that all processes end
+#: together. A file is in the third of those that build or compile the same agents; one
+#: begins with the runtime of Python, and another with the one of JavaScript.
 _LONGEST = (
     (
         "tests/e2e/test_python_agents.py",
         "tests/integration/programs/test_python.py",
         "tests/e2e/test_docs.py",
-        "tests/e2e/test_javascript_agents.py",
         "tests/e2e/test_wheel.py",
-        "tests/e2e/test_pytest_plugin.py",
     ),
     (
         "tests/integration/javascript/test_build.py",
         "tests/integration/agents/test_languages.py",
-        "tests/integration/agents/test_python.py",
+        "tests/e2e/test_javascript_agents.py",
+        "tests/e2e/test_cli_serve.py",
+    ),
+    (
         "tests/e2e/test_kill_loop.py",
+        "tests/simulation/test_hosts.py",
         "tests/conformance/test_client.py",
         "tests/conformance/test_server.py",
+        "tests/integration/agents/test_python.py",
+        "tests/e2e/test_pytest_plugin.py",
     ),
 )
 
@@ -78,11 +82,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def long(files: tuple[str, ...]) -> list[pytest.Item]:
         return [item for item in items if item.nodeid.partition("::")[0] in files]
 
-    first, second = map(long, _LONGEST)
-    found = {*first, *second}
+    groups = [long(files) for files in _LONGEST]
+    found = {item for group in groups for item in group}
     others = [item for item in items if item not in found]
-    cut = max(len(items) // 2 - len(first), 0)
-    items[:] = [*first, *others[:cut], *second, *others[cut:]]
+    share = len(items) // len(groups)
+    items.clear()
+    for group in groups:
+        cut = max(share - len(group), 0)
+        items += [*group, *others[:cut]]
+        del others[:cut]
+    items += others
 
 
 @pytest.fixture

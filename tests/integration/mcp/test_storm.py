@@ -155,7 +155,7 @@ async def serving(case: Case, folder: Path) -> AsyncGenerator[ServerConfig]:
             env={"SECRET": SECRET},
             # The second of two that hang is to learn why before its own deadline.
             tools=_SLOWER if hangs else tools,
-            timeout=60.0,
+            timeout=200.0,
             health=_HEALTH if hangs else 0.0,
         )
         return

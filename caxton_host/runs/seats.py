@@ -228,10 +228,14 @@ class Seat:
             self._some.clear()
             if batch := self._batch(door):
                 return batch
-            waiting = door.gateway.recorder.journal.waiting
+            journal = door.gateway.recorder.journal
+            waiting = journal.waiting
             if not self._under_way:
                 if _is_full(door):
                     self.close(FULL)
+                if self._reason == CLOSED and journal.asked:
+                    # Its client may come back for what people were asked about.
+                    self._stop = self._stop or Unapproved(min(journal.asked))
                 if self._stop or self._reason:
                     return ()
             try:

@@ -395,6 +395,21 @@ async def test_calls_go_on_behind_one_that_waited_for_an_approval() -> None:
     assert calls == [2, 1, 3]
 
 
+async def test_what_people_are_asked_outlives_a_client_that_leaves_at_once() -> None:
+    # law 8
+    async with serving(Desk(ASKED)) as desk:
+        asked = await desk.call(PAY)
+        assert isinstance(asked, Asked)
+        await desk.sessions.close(desk.by().key)
+        await decided(desk, asked, "approve")
+        assert await desk.said(LOOK) == [OK]
+        await desk.sessions.close(desk.by().key)
+        assert await desk.said(PAY) == [OK]
+        await desk.sessions.close(desk.by().key)
+    (events,) = desk.streams()
+    assert types(events)[-1] == "RunCompleted"
+
+
 async def test_no_client_is_left_waiting_when_the_host_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

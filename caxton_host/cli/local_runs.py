@@ -74,7 +74,7 @@ from .output import (
     table,
 )
 from .overrides import private_of
-from .run_report import RunReport, code_of, named
+from .run_report import RunReport, code_of, decided, named
 from .run_target import agent_of, request_of
 from .server_probe import known
 
@@ -548,13 +548,7 @@ def decide(host: HostApi, options: DecideOptions) -> int:
     config = runs.config if runs else host.look(guarded=True)
     recording = interrupt.run(_decided(host, config, options))
     if runs is None or recording.is_session:
-        if options.as_json:
-            show(summarise(recording.run_id, recording.own).to_document())
-        if recording.is_session:
-            note("the session goes on when its client makes the same call again")
-        else:
-            note(f"to go on: {host.command()} runs resume {recording.run_id}")
-        return 0
+        return decided(host, recording, as_json=options.as_json)
     if not open_questions(recording, SystemClock().now()):
         top = next(iter(recording.started.callers), recording.run_id)
         recording = drive(runs.resume_shared(str(top)), host.command())

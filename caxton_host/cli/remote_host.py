@@ -62,7 +62,7 @@ from .interrupt import began, drive
 from .output import note, patience
 from .overrides import narrowed, typed
 from .params import Words, split
-from .run_report import RunReport, named
+from .run_report import RunReport, decided, named
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -369,7 +369,10 @@ class RemoteHost(HostApi):
         more = {"as": options.role, "no_resume": options.no_resume}
         _refuse(options, **more, var=options.variables)
         report = self._report(options)
-        return report.ending(self._drive(lambda log: _decide(report, log, options)))
+        recording = self._drive(lambda log: _decide(report, log, options))
+        if recording.is_session:
+            return decided(self, recording, as_json=options.as_json)
+        return report.ending(recording)
 
     def _report(self, options: RunOptions) -> RunReport:
         quiet = options.quiet or options.as_json
@@ -508,7 +511,7 @@ async def _decide(
     await log.remote.post(where, {"reason": options.reason})
     note(f"{options.verdict} is recorded of {named(asked.requested)}")
     now = await Recording.load(run_id, log)
-    if now.end or open_questions(now, SystemClock().now()):
+    if now.end or now.is_session or open_questions(now, SystemClock().now()):
         return now
     return await _go_on(report, log, before)
 

@@ -205,6 +205,21 @@ def print_progress(_run: str, event: ToolProgress) -> None:
     note(f"call {event.call}: {clipped(told(event), _WIDTH)}")
 
 
+def going_on(host: HostApi, recording: Recording) -> str:
+    """Return what says how a run goes on that nothing holds up."""
+    if recording.is_session:
+        return "the session goes on when its client calls again"
+    return f"to go on: {host.command()} runs resume {recording.run_id}"
+
+
+def decided(host: HostApi, recording: Recording, *, as_json: bool) -> int:
+    """Print how a run goes on that a decision does not resume, and return 0."""
+    if as_json:
+        show(summarise(recording.run_id, recording.own).to_document())
+    note(going_on(host, recording))
+    return 0
+
+
 def resolving(
     host: HostApi,
     run_id: str,

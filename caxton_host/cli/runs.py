@@ -30,7 +30,7 @@ from .output import (
     table,
     to_json,
 )
-from .run_report import deciding, halted_in, resolving, stopped
+from .run_report import deciding, going_on, halted_in, resolving, stopped
 from .run_text import bound_lines, call_lines, error_lines, second
 
 _MOST = 10_000
@@ -195,8 +195,8 @@ def show_(host: HostApi, run: str, as_json: bool) -> None:
             say(f"        {line}")
     say(f"output  {plain(summary.output)}")
     if summary.state == "suspended":
-        for command in wait(_commands(host, summary.run_id)):
-            note(f"to go on: {command}")
+        for line in wait(_going_on(host, summary.run_id)):
+            note(line)
 
 
 def _origins(run: RunSummary) -> Iterator[str]:
@@ -207,28 +207,29 @@ def _origins(run: RunSummary) -> Iterator[str]:
         yield f"called  by run {run.parent}, call {run.called_by}"
 
 
-async def _commands(host: HostApi, run_id: str) -> list[str]:
-    """Return the commands that resume a suspended run."""
+async def _going_on(host: HostApi, run_id: str) -> list[str]:
+    """Return the lines that say how a suspended run goes on."""
     from ..lib.machine import SystemClock
     from ..runs.approvals import open_questions
 
     async with host.history() as store:
         recording = await Recording.load(run_id, store)
-    going_on = f"{host.command()} runs resume {run_id}"
+    by_itself = going_on(host, recording)
     if recording.is_restored:
         note(str(RestoredError(run_id)))
-        return [f"{going_on} --restored"]
+        return [f"{by_itself} --restored"]
     if halted := halted_in(recording):
-        return [host.named(halted.fix), going_on]
+        return [f"to go on: {host.named(halted.fix)}", by_itself]
     if stopped(recording):
-        return [going_on]
+        return [by_itself]
     if callee := recording.waits_for:
-        return [f"{host.command()} runs show {callee}"]
+        return [f"to go on: {host.command()} runs show {callee}"]
     asked = open_questions(recording, SystemClock().now())
-    return [
+    commands = (
         *(resolving(host, run_id, one.seq) for one in recording.journal().in_doubt),
         *(deciding(host, run_id, one, "approve") for one in asked),
-    ] or [going_on]
+    )
+    return [f"to go on: {one}" for one in commands] or [by_itself]
 
 
 def _show_erased(run: RunSummary, erased: RunErased | None, *, as_json: bool) -> None:

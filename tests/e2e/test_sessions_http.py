@@ -19,6 +19,7 @@ from tests import standin
 
 from .serving import Host, client, served, token
 from .shell import Shell
+from .test_cli_process import until
 from .test_sessions import SPENT, echoes
 
 COUNTING = Path(__file__).parents[1] / "chaos" / "server.py"
@@ -327,3 +328,30 @@ def test_a_session_that_another_host_drives_is_refused(desk: Shell) -> None:
         assert refused["message"].endswith(f"drives run {run}")
         assert as_client(host, mine, said("2")) == [(False, "2")]
     assert len(desk.runs()) == 1
+
+
+def test_what_people_decide_from_afar_is_left_to_the_client(desk: Shell) -> None:
+    config = (desk.folder / "caxton.toml").read_text()
+    asks = '\n[[sessions.ops.allow]]\ntools = ["demo/slow"]\napprove = {}\n'
+    desk.write("caxton.toml", config + asks)
+    own, boss = opening(desk, "pen", "ops"), token(desk)
+    desk.set(CAXTON_TOKEN=boss)
+
+    def shown() -> tuple[str, str]:
+        found = desk("runs", "show", run)
+        return found.out, found.err
+
+    async def fails(one: Client) -> bool:
+        return (await one.call_tool("mcp__demo__slow", {"seconds": 0})).is_error
+
+    with served(desk, good=boss) as host:
+        for verdict, is_error in (("approve", False), ("deny", True)):
+            assert as_client(host, own, fails, "ops")
+            run = desk.runs()[0].removeprefix("run/")
+            until(lambda: "state   suspended" in shown()[0])
+            said = desk("--host", host.url, "approval", verdict, run)
+            assert (said.code, said.out) == (0, ""), said.err
+            assert "the session goes on" in said.err
+            assert "the session goes on" in shown()[1]
+            assert "runs resume" not in shown()[1]
+            assert as_client(host, own, fails, "ops") is is_error

@@ -282,7 +282,7 @@ def _warn_of_unknown_servers(config: Config, at: At) -> None:
     """Warn of rules and names that match no server; another file may have it."""
     known = [*config.servers, *([SERVER] if config.webhooks else []), AGENTS]
     for name, one in config.agents.items():
-        here = at.key("agents").key(name)
+        here = at.key("sessions" if one.session else "agents").key(name)
         for rule in (*one.grant.allow, *one.grant.deny):
             for pattern in rule.tools:
                 if not any(map(pattern.covers_server, known)):

@@ -775,12 +775,14 @@ def test_rule_that_speaks_of_no_server_is_warned_of(folder: Folder) -> None:
         "[agents.a]\nnames = { w = 'demmo/x', ok = 'webhook/w' }\n"
         "[[agents.a.allow]]\ntools = ['dmeo/x', 'webhook/w', 'd*/x']\n"
         "[[agents.a.deny]]\ntools = ['zzz/x']\n"
+        "[sessions.s]\nresources = ['zzz/*']\n"
     )
     place = "caxton.toml: agents.a"
     assert config.warnings == (
         f"{place}.allow[1]: no server matches dmeo/x; did you mean demo?",
         f"{place}.deny[1]: no server matches zzz/x",
         f"{place}.names.w: no server matches demmo/x; did you mean demo?",
+        "caxton.toml: sessions.s.resources[1]: no server matches zzz/resources/read",
     )
 
 

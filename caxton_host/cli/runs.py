@@ -217,6 +217,8 @@ async def _going_on(host: HostApi, run_id: str) -> list[str]:
     by_itself = going_on(host, recording)
     if recording.is_restored:
         note(str(RestoredError(run_id)))
+        if recording.is_session:
+            return [f"to end it: {host.command()} runs cancel {run_id}"]
         return [f"{by_itself} --restored"]
     if halted := halted_in(recording):
         return [f"to go on: {host.named(halted.fix)}", by_itself]

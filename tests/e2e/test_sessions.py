@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp import Client, StdioServerParameters
+from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import TextContent
 
 from tests import standin
@@ -162,6 +162,22 @@ async def test_a_call_that_was_approved_is_made_again(desk: Shell) -> None:  # l
         assert not answered, text
         assert (await said(client, **weather))[0] is True
     assert desk.types().count("ToolCompleted") == 2
+
+
+async def test_a_session_of_a_restored_log_is_ended_by_an_operator(desk: Shell) -> None:
+    # law 2
+    async with connected(desk) as client:
+        await said(client, "mcp__demo__get_weather", location="Seattle")
+    desk.set(XDG_STATE_HOME=str(desk.folder / "another machine"))
+    async with connected(desk) as client:
+        with pytest.raises(MCPError, match="restored from a copy"):
+            await echoes(client, "1")
+    shown = desk.typed("runs", "show", "@last")
+    assert "runs resume" not in shown.err
+    words = shown.err.rpartition("caxton ")[2].split()
+    assert desk.typed(*words).code == 0
+    async with connected(desk) as client:
+        assert await echoes(client, "2") == [(False, "2")]
 
 
 async def _approve(desk: Shell) -> Any:  # noqa: ANN401 -- as `Shell.typed`

@@ -30,8 +30,9 @@ EXTENSION = "io.modelcontextprotocol/tasks"
 RELATED = "io.modelcontextprotocol/related-task"
 
 #: Milliseconds for which a task can be asked for, unless its client says so; and the
-#: most that it may say.
-TTL_MS, LONGEST_TTL_MS = 86_400_000, 7 * 86_400_000
+#: least and the most: a task that is gone before its call is answered looks like a call
+#: that was not made.
+TTL_MS, SHORTEST_TTL_MS, LONGEST_TTL_MS = 86_400_000, 60_000, 7 * 86_400_000
 _POLL_MS = 1_000
 #: Characters of a message about a status.
 _LONGEST = 2_000
@@ -236,7 +237,7 @@ def ttl_of(
     ttl = TTL_MS if asked.ttl is None else asked.ttl
     if ttl < 1:
         raise MCPError(types.INVALID_PARAMS, "the ttl of a task is 1 ms at least")
-    return min(ttl, LONGEST_TTL_MS)
+    return min(max(ttl, SHORTEST_TTL_MS), LONGEST_TTL_MS)
 
 
 def created(ctx: Context, task: Task | types.CallToolResult) -> HandlerResult:

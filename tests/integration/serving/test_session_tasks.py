@@ -32,7 +32,12 @@ from caxton_host.testing import FakeTools
 from caxton_host.web.mcp.http_router import sessions_app
 from caxton_host.web.mcp.session_tasks import SessionTasks
 from caxton_host.web.mcp.sessions import APPROVAL, CODE, STATUS, result_of
-from caxton_host.web.mcp.tasks import LONGEST_TTL_MS, RELATED, TTL_MS
+from caxton_host.web.mcp.tasks import (
+    LONGEST_TTL_MS,
+    RELATED,
+    SHORTEST_TTL_MS,
+    TTL_MS,
+)
 from tests.integration.mcp.authority import served
 from tests.integration.serving.rpc import DATED, MODERN, Refused, Rpc, rpc
 from tests.scene import Scene, rule, types
@@ -442,7 +447,8 @@ async def test_an_id_that_is_none_is_no_task(revision: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "given"), [(None, TTL_MS), (2_000, 2_000), (10**15, LONGEST_TTL_MS)]
+    ("asked", "given"),
+    [(None, TTL_MS), (1, SHORTEST_TTL_MS), (70_000, 70_000), (10**15, LONGEST_TTL_MS)],
 )
 async def test_a_task_exists_for_its_ttl(asked: int | None, given: int) -> None:
     desk = Desk()

@@ -26,6 +26,7 @@ from caxton_host.web.mcp.tasks import (
     EXTENSION,
     LONGEST_TTL_MS,
     RELATED,
+    SHORTEST_TTL_MS,
     TTL_MS,
 )
 from tests.integration.serving.clients import serving
@@ -234,7 +235,7 @@ async def test_a_task_of_another_principal_or_tenant_does_not_exist(
 
 @pytest.mark.parametrize(
     ("asked", "given"),
-    [(None, TTL_MS), (1, 1), (60_000, 60_000), (10**15, LONGEST_TTL_MS)],
+    [(None, TTL_MS), (1, SHORTEST_TTL_MS), (70_000, 70_000), (10**15, LONGEST_TTL_MS)],
 )
 async def test_a_task_exists_for_its_ttl_and_the_run_for_longer(
     tmp_path: Path, asked: int | None, given: int
@@ -258,7 +259,7 @@ async def test_a_ttl_that_is_none_starts_no_run(tmp_path: Path, ttl: JSON) -> No
     async with desk(office) as ask:
         call = ask("tools/call", name="sky", task={"ttl": ttl})
         if ttl is True or ttl == "1":  # Read leniently, as the rest of the protocol.
-            assert (await call)["task"]["ttl"] == 1
+            assert (await call)["task"]["ttl"] == SHORTEST_TTL_MS
             return
         assert await code(call) == INVALID
     assert await office.scene.store.reader.runs(1) == []

@@ -16,6 +16,7 @@ from ..core.names import AGENTS, is_server_name, nearest
 from ..core.text.globs import Pattern
 from ..core.text.redact import MIN_LENGTH
 from ..core.text.templates import texts
+from ..core.text.urls import parts_of
 from ..core.tools.servers import ServerConfig, Transport
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import UsageError
@@ -182,7 +183,7 @@ def parse_server(spec: str) -> ServerConfig:
         )
     if _SCHEME.match(target):
         found = _ADDRESS.fullmatch(target)
-        if not found:
+        if not found or parts_of(found[2]) is None:
             raise UsageError(
                 f"--server {name}: that is no address of a server over HTTP",
                 fix=f"write it like --server {name}=https://HOST/PATH",

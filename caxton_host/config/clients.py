@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, cast
-from urllib.parse import urlsplit
 
 from ..core.calls import JSON
+from ..core.text.urls import parts_of
 from ..errors import UsageError
 from .paths import home_folder
 
@@ -130,9 +130,10 @@ def session_entry(client: Client, url: str, session: str) -> dict[str, JSON]:
     Raises:
         UsageError: The client cannot refer to a variable, or it is no such URL.
     """
-    parts = urlsplit(url)
-    odd = parts.username or parts.query or parts.fragment
-    if parts.scheme not in {"http", "https"} or not parts.hostname or odd:
+    parts = parts_of(url)
+    is_odd = any(odd in url for odd in "@?# ") or not url.isprintable()
+    is_web = parts is not None and parts.scheme in {"http", "https"} and parts.hostname
+    if is_odd or not is_web:
         raise UsageError(
             "--url is not the address of a host", fix="write --url https://host:8080"
         )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.grants.principals import SIGNATURES
-from ..core.text.urls import in_the_clear, is_loopback
+from ..core.text.urls import in_the_clear, is_loopback, parts_of
 from ..core.tools.servers import Rate
 from ..errors import ConfigError
 from . import fields as f
@@ -97,7 +97,7 @@ def _safe_url(value: object, at: At) -> str:
 @shaped(STRING)
 def _audience(value: object, at: At) -> str:
     audience = f.text(value, at)
-    if not _AUDIENCE.fullmatch(audience):
+    if not _AUDIENCE.fullmatch(audience) or parts_of(audience) is None:
         raise at.error(
             "is not a valid audience",
             fix='write the address of this service: "https://agents.example.com/mcp"',

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
-from ..core.text.urls import is_loopback
+from ..core.text.urls import is_loopback, parts_of
 from ..errors import UsageError
 
 #: The variable of the environment that holds the token.
@@ -48,11 +48,9 @@ class Address:
         Raises:
             UsageError: It is not an address, or would send the token unencrypted.
         """
-        try:
-            parts = urlsplit(text)
-            host, _ = parts.hostname, parts.port
-        except ValueError:
-            raise UsageError("--host is not a URL", fix=_EXAMPLE) from None
+        if (parts := parts_of(text)) is None:
+            raise UsageError("--host is not a URL", fix=_EXAMPLE)
+        host = parts.hostname
         if parts.scheme not in {"http", "https"} or not host or not text.isprintable():
             raise UsageError("--host is not the URL of a host", fix=_EXAMPLE)
         if "@" in parts.netloc:

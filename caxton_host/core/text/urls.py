@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from ...errors import ConditionError, UsageError
 from ..calls import JSON
@@ -291,6 +291,21 @@ def _glob(text: str, at: tuple[str, ...]) -> Glob:
             (*at, "path"), "does not begin with a slash", fix=f"/{text}"
         )
     return glob
+
+
+def parts_of(url: str) -> SplitResult | None:
+    """
+    Return the parts of a URL; ``None``: its host or port cannot be one.
+
+    >>> parts_of("https://[::1"), parts_of("https://host:99999")
+    (None, None)
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return None
+    return parts
 
 
 def origin(url: str) -> tuple[str, str | None, int | None]:

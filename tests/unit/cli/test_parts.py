@@ -188,7 +188,9 @@ def test_a_server_on_the_command_line(
     assert server.transport == ("http" if url else "stdio")
 
 
-@pytest.mark.parametrize("spec", ["", "a", "=b", "a=", "a= ", "a b=c", "a__b=c", "a='"])
+@pytest.mark.parametrize(
+    "spec", ["", "a", "=b", "a=", "a= ", "a b=c", "a__b=c", "a='", "a=http://[b"]
+)
 def test_no_server_on_the_command_line(spec: str) -> None:
     with pytest.raises(UsageError, match="--server") as error:
         parse_server(spec)

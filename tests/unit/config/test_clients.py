@@ -55,6 +55,11 @@ def test_a_token_is_named_as_each_client_names_variables(
         ("cursor", "host:8080"),
         ("cursor", "https://"),
         ("cursor", "https://ann:hunter22@host"),
+        ("cursor", "https://:hunter22@host"),
+        ("cursor", "https://[::1"),
+        ("cursor", "https://host:99999"),
+        ("cursor", "https://host name"),
+        ("cursor", "https://host\n"),
         ("cursor", "https://host?token=hunter22"),
     ],
 )

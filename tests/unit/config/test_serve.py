@@ -149,6 +149,11 @@ def test_rate_is_one_of_minutes(said: str, number: int, folder: Folder) -> None:
             "not a valid audience",
         ),
         (
+            OAUTH.replace("'https://a.test/mcp'", "'https://[a'"),
+            "serve.oauth.audience",
+            "not a valid audience",
+        ),
+        (
             OAUTH.replace("'https://a.test/mcp'", "''"),
             "serve.oauth.audience",
             "not a valid audience",

@@ -167,6 +167,16 @@ def test_an_auditor_reads_and_does_nothing_else() -> None:
     assert not auditor.owns(auditor.actor)
 
 
+@pytest.mark.parametrize("scope", ["read", "auditor", "admin"])
+def test_who_has_some_agents_does_not_read_all(scope: Scope) -> None:
+    some = Principal(
+        kind="token", id="a", scopes=frozenset({scope}), agents=("bank-*",)
+    )
+
+    assert not some.reads_all
+    assert replace(some, agents=("*",)).reads_all
+
+
 @pytest.mark.parametrize("text", ["", "-a", "a/b", "a b", "@a", "a\n", "a" * 65, "é"])
 def test_what_is_no_name_of_a_tenant(text: str) -> None:
     assert not is_tenant(text)

@@ -215,7 +215,7 @@ class _Metrics:
         # They count runs of all agents.
         if not (is_open or scope["caxton.principal"].reads_all):
             raise ForbiddenError(
-                "the scope read is required, for all agents",
+                "the scope read is required, for all agents and without a tenant",
                 fix="use a token that has it",
             )
         media, text = await asyncio.to_thread(self.scrape)

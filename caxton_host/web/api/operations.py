@@ -11,7 +11,7 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -294,9 +294,11 @@ class Operation:
             Refusal, CaxtonError: It is not answered.
         """
         who: Principal = request.scope["caxton.principal"]
-        if not any(who.may(scope) for scope in self.scopes):
+        if not self._is_for(who):
+            is_tenants = self._is_for(replace(who, tenant=None))
             raise ForbiddenError(
-                f"the scope {' or '.join(self.scopes)} is required",
+                f"the scope {' or '.join(self.scopes)} is required"
+                + (", without a tenant" if is_tenants else ""),
                 fix="use a token that has it",
             )
         for name, text in request.path_params.items():
@@ -316,6 +318,9 @@ class Operation:
             if await request.is_disconnected():
                 raise GoneError
             return await self._handled(asked)
+
+    def _is_for(self, who: Principal) -> bool:
+        return any(who.may(scope) for scope in self.scopes)
 
     async def _handled(self, asked: Asked) -> Response:
         found = await self.handler(asked)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import httpx
+import pytest
 
 from caxton_host.config import Serve
 from caxton_host.core.calls import JSON
@@ -346,6 +347,22 @@ async def test_a_tenant_has_its_runs_and_the_operator_those_of_all(
         "operator": acme | globex,
     }
     assert own.json()["state"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("who", "said"),
+    [
+        ("leads-acme", "the scope auditor is required, without a tenant"),
+        ("ann", "the scope auditor is required"),
+    ],
+)
+async def test_who_has_the_scope_is_told_that_its_tenant_is_why_not(
+    tmp_path: Path, who: str, said: str
+) -> None:
+    async with world(tmp_path) as it:
+        told = await it.ask(who, "listServers")
+
+    assert (told.status_code, told.json()["detail"]) == (403, said)
 
 
 async def test_subjects_of_one_name_in_two_tenants_share_no_key(

@@ -34,6 +34,7 @@ from caxton_host.web.app import application
 from caxton_host.web.edge.listen import bind, listening
 from caxton_host.web.mcp import agents
 from caxton_host.web.mcp.http_router import agents_app
+from caxton_host.web.mcp.tasks import DATED
 from caxton_host.web.ui import pages
 from tests.office import JSON_SENT, Names, Office
 
@@ -130,7 +131,8 @@ OF_CONFIG = {
     *("tools/list", "resources/list", "resources/templates/list"),
     *("subscriptions/listen", "server/discover", "ping", "logging/setLevel"),
 }
-OF_RUNS = {"tools/call", "resources/read"}
+TASKS = {"tasks/get", "tasks/cancel", "tasks/result", "tasks/update"}
+OF_RUNS = {"tools/call", "resources/read", "tasks/list", *TASKS}
 
 Places: TypeAlias = Mapping[str, tuple[str, str]]
 
@@ -177,17 +179,9 @@ class World:
         )
 
     async def rpc(self, who: str, method: str, **params: object) -> Any:  # noqa: ANN401 -- JSON
-        meta = {
-            "io.modelcontextprotocol/protocolVersion": "2025-06-18",
-            **params.pop("_meta", {}),  # type: ignore[dict-item]  # a map
-        }
-        sent = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": method,
-            "params": {**params, "_meta": meta},
-        }
+        sent = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         headers = as_(who) | {"accept": "application/json"}
+        headers["mcp-protocol-version"] = DATED
         answer = await self.client.post("/mcp", json=sent, headers=headers)
         return answer.json()
 
@@ -458,6 +452,23 @@ async def test_runs_of_another_tenant_are_no_resources_and_no_calls(
         assert it.events() == before
         assert listed["result"]["tools"] == []
         assert session.status_code == 404
+
+
+async def test_a_run_of_another_principal_is_no_task(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        before = it.events()
+        for who in KNOWN.keys() - {"ann"}:
+            for method in TASKS:
+                found, none = [
+                    await it.rpc(who, method, taskId=run) for run in (it.run, NO_RUN)
+                ]
+                assert "error" in found
+                assert found == none
+            assert (await it.rpc(who, "tasks/list"))["result"] == {"tasks": []}
+        (own,) = (await it.rpc("ann", "tasks/list"))["result"]["tasks"]
+
+        assert own["taskId"] == it.run
+        assert it.events() == before
 
 
 async def test_the_page_is_the_same_for_everybody(tmp_path: Path) -> None:

@@ -373,10 +373,13 @@ class Config:
 
     @property
     def asking(self) -> frozenset[str]:
-        """The agents that may call a server whose questions people answer."""
+        """What may ask people while it runs: sessions, agents with servers that ask."""
         servers = [name for name, s in self.servers.items() if s.elicitation == "ask"]
-        found = self.agents.items()
-        return frozenset(n for n, agent in found if agent.grant.servers(servers))
+        return frozenset(
+            name
+            for name, agent in self.agents.items()
+            if agent.session is not None or agent.grant.servers(servers)
+        )
 
     @property
     def executed(self) -> dict[str, Agent]:

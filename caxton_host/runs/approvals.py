@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ..core.calls import JSON
 from ..core.grants.approvals import Asked, Unapproved, Verdict, person
 from ..core.log.events import ApprovalDecided, ApprovalRequested
+from ..core.log.runs import GOING_ON
 from ..core.names import stream_of
 from ..errors import UsageError
 from ..ports.log import Store
@@ -92,8 +93,9 @@ class Waiting:
 
 
 def waiting_in(recording: Recording, now: int) -> list[Waiting]:
-    """Return the calls that a run waits for, if it is suspended."""
-    if recording.state != "suspended":
+    """Return the calls that a run waits for; one that is no session, if suspended."""
+    # A session serves other calls meanwhile, and stays so if its host is killed.
+    if recording.state not in (GOING_ON if recording.is_session else {"suspended"}):
         return []
     times = {item.seq: item.recorded_at for item in recording.own}
     return [

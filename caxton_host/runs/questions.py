@@ -100,7 +100,7 @@ async def inbox(  # noqa: PLR0913 -- a filter each
 
         agent: Only those of this agent.
 
-        asking: The agents that may call servers which ask; ``None``: all.
+        asking: What may ask people while it runs; ``None``: all.
 
         tenant: Only those of this tenant.
 

@@ -26,6 +26,7 @@ from caxton_host.ports.history import Streams
 from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.approvals import Word, say
 from caxton_host.runs.cancellation import cancel_idle
+from caxton_host.runs.questions import inbox
 from caxton_host.runs.recording import Recording
 from caxton_host.service.sessions import Connection, Sessions
 from caxton_host.testing import FakeTools
@@ -462,6 +463,27 @@ async def test_a_task_exists_for_its_ttl(asked: int | None, given: int) -> None:
         gone = await refusal(ask("tasks/get", taskId=task["taskId"]))
         assert gone.code == INVALID
     assert "ToolCompleted" in types(desk.events(task["taskId"]))
+
+
+async def test_a_call_that_waits_is_listed_while_its_session_is_not_suspended() -> None:
+    # Nor is it after its host was killed, until its client makes another call.
+    desk = Desk()
+    async with desk.up() as client:
+        await client().begin(ECHO)
+        await under_way(desk)
+        key = await waiting(client(), amount=7)
+        found = await inbox(
+            desk.scene.store.reader,
+            desk.scene.clock.now(),
+            most=9,
+            asking=desk.config().asking,
+            unread=lambda run_id, _: pytest.fail(run_id),
+        )
+        desk.tools.let.set()
+
+    assert [(key.split(".")[0], {"amount": 7})] == [
+        (one.run_id, one.call.params) for one in found.calls
+    ]
 
 
 @both

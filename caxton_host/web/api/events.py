@@ -2,145 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractContextManager, aclosing
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
 
 from ...core.grants.principals import Principal
 from ...core.log.events import Recorded, event_document
 from ...core.log.runs import ENDS, GOING_ON
 from ...core.names import RUN, run_of, stream_of
-from ...errors import CaxtonError
 from ...ports.history import Readings
 from ...service.run_service import sees
+from ..edge.event_stream import GREETING, MEDIA, EventStream
 from .cursors import Plain
 from .operations import Answer, Asked, Operation, Page, Parameter
-
-logger = logging.getLogger("caxton_host")
-
-#: Seconds between two checks for a stop, and between two heartbeats.
-_TICK = 1.0
-_HEARTBEAT = 15.0
-
-_HEAD: list[tuple[bytes, bytes]] = [
-    (b"content-type", b"text/event-stream"),
-    (b"x-accel-buffering", b"no"),
-]
-
-
-class EventStream(Response):
-    """
-    Sends events until they end, the client disconnects, or the host stops.
-
-    One event is read at a time, and the next once it is sent: nothing is buffered
-    for a client that does not read.
-
-    Args:
-        events: Each with the cursor behind it.
-
-        after: The cursor before the first event, for clients that reconnect.
-
-        stops: Returns whether the host is about to stop.
-
-        place: Is held while they are sent.
-    """
-
-    def __init__(
-        self,
-        events: AsyncGenerator[tuple[Recorded, str]],
-        after: str | None = None,
-        *,
-        stops: Callable[[], bool],
-        place: AbstractContextManager[None],
-    ) -> None:
-        super().__init__(media_type="text/event-stream")
-        self._events = events
-        self._after = after
-        self._stops = stops
-        self._place = place
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send them."""
-        del scope
-        with self._place:
-            await self._until_gone(receive, send)
-
-    async def _until_gone(self, receive: Receive, send: Send) -> None:
-        tasks = {
-            asyncio.create_task(self._send(send)),
-            asyncio.create_task(_gone(receive)),
-        }
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        for task in done:
-            task.result()
-
-    async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": _HEAD})
-        try:
-            async with aclosing(self._events) as events:
-                if self._after is not None:
-                    await send(_part(f"id: {self._after}\n\n"))
-                async for text in _ticking(events, self._stops):
-                    await send(_part(text))
-        except CaxtonError as exc:
-            # The client reconnects with its last cursor.
-            logger.warning("a stream of events ends early: %s", exc)
-        await send({"type": "http.response.body", "body": b""})
-
-
-def _part(text: str) -> Message:
-    return {"type": "http.response.body", "body": text.encode(), "more_body": True}
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _ticking(
-    events: AsyncGenerator[tuple[Recorded, str]], stops: Callable[[], bool]
-) -> AsyncGenerator[str]:
-    """Yield events, and heartbeats between them."""
-    yield ": caxton\n\n"
-    silent = 0.0
-    coming: asyncio.Task[tuple[Recorded, str]] | None = None
-    try:
-        while True:
-            coming = coming or asyncio.create_task(anext(events))
-            done, _ = await asyncio.wait([coming], timeout=_TICK)
-            if not done:
-                if stops():
-                    return
-                silent += _TICK
-                if silent >= _HEARTBEAT:
-                    silent = 0.0
-                    yield ": still here\n\n"
-                continue
-            try:
-                recorded, cursor = coming.result()
-            except StopAsyncIteration:
-                return
-            finally:
-                coming = None
-            silent = 0.0
-            yield _sent(recorded, cursor)
-    finally:
-        if coming:
-            coming.cancel()
-            await asyncio.wait([coming])
 
 
 def _sent(recorded: Recorded, cursor: str) -> str:
@@ -154,7 +33,6 @@ Found: TypeAlias = AsyncGenerator[tuple[Recorded, str]]
 #: Seconds that the log may be unavailable to a stream.
 _PATIENCE = 60.0
 _LAST = {kind for kind, state in ENDS.items() if state not in GOING_ON}
-_STREAM = "text/event-stream"
 #: Events that are read for one page, visible or not.
 _LOOKED_AT = 5_000
 #: Runs whose visibility a stream of all events caches.
@@ -197,7 +75,7 @@ async def of_all(asked: Asked) -> Response:
 def _wants_stream(asked: Asked) -> bool:
     request = asked.request
     # A HEAD request would wait for ever.
-    return request.method == "GET" and _STREAM in request.headers.get("accept", "")
+    return request.method == "GET" and MEDIA in request.headers.get("accept", "")
 
 
 async def _after(asked: Asked, cursors: Plain, stream: str | None = None) -> str | None:
@@ -234,14 +112,15 @@ async def _page(
 def _follow(asked: Asked, cursors: Plain, after: str | None, found: Found) -> Response:
     who, line = asked.who, asked.service.line
 
-    async def told() -> Found:
+    async def told() -> AsyncGenerator[str]:
         async with aclosing(found) as events:
+            # The id is for clients that reconnect before an event.
+            yield f"id: {cursors.write(after)}\n\n" if after else GREETING
             async for recorded, place in events:
-                yield who.shown(recorded), cursors.write(place)
+                yield _sent(who.shown(recorded), cursors.write(place))
 
     return EventStream(
         told(),
-        after and cursors.write(after),
         stops=lambda: line.closed,
         place=asked.desk.streams.one(who.key),
     )

@@ -213,6 +213,8 @@ MCP = "/mcp"
 _HELD = 256 * 1024 * 1024
 _LARGE = 128 * 1024
 _ALL = 2048
+#: Streams of notifications of one principal.
+_STREAMS = 64
 _OVERLOADED, _PARSE_ERROR, _INVALID = -32000, -32700, -32600
 
 _MAY_SEND = (
@@ -242,6 +244,9 @@ class Edge:
         open: Paths that need no authentication.
 
         limit: Requests under way.
+
+        streams: Streams that clients of MCP open to be told of changes. They are no
+            requests, since they last: clients that share a token could not call.
     """
 
     app: ASGIApp
@@ -250,6 +255,7 @@ class Edge:
     names: Names
     bodies: Bodies
     limit: ConcurrencyLimit
+    streams: ConcurrencyLimit
     open: frozenset[str]
 
     @classmethod
@@ -276,6 +282,7 @@ class Edge:
             limit=ConcurrencyLimit(
                 each=serve.concurrency, all=max(_ALL, 2 * (serve.runs + serve.queue))
             ),
+            streams=ConcurrencyLimit(each=_STREAMS, all=_ALL, what="streams"),
             open=open,
         )
 
@@ -324,7 +331,9 @@ class Edge:
             )
         key = who.key
         scope["caxton.principal"] = who
-        with self.limit.one(key), about(principal=key):
+        listens = scope["method"] == "GET" and _is_mcp(scope["path"])
+        limit = self.streams if listens else self.limit
+        with limit.one(key), about(principal=key):
             if scope["method"] in _BODILESS:
                 await self.app(scope, receive, send)
             else:
@@ -343,7 +352,7 @@ class Edge:
         send: Send,
     ) -> None:
         again = replayed(body, receive)
-        if scope["path"] == MCP or _is_session(scope["path"]):
+        if _is_mcp(scope["path"]):
             if scope["method"] == "POST":
                 check_media(headers.get("content-type", []))
             await self._mcp(scope, body, again, send)
@@ -406,6 +415,10 @@ class Edge:
         finally:
             if not ticket.kept:
                 ticket.leave()
+
+
+def _is_mcp(path: str) -> bool:
+    return path == MCP or _is_session(path)
 
 
 def _is_session(path: str) -> bool:

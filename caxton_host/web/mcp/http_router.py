@@ -3,7 +3,7 @@ The HTTP transport of the MCP server: chooses how each request is answered.
 
 * JSON where the client takes nothing else, and where one answer is all there is;
 * a stream, with reports before the answer, for a call if the client takes one;
-* nothing is sent unasked, and no session is kept: no ``GET``, no ``DELETE``.
+* no session is kept: no ``DELETE``. A ``GET`` is for `notices`.
 
 Closing the connection cancels its call. Clients of protocols before 2026-07-28
 send a notification instead, on a connection of its own: so they are given a session
@@ -30,9 +30,11 @@ from ...core.grants.principals import Principal
 from ...core.names import PROMPT, READ
 from ...service.run_service import Service
 from ...service.sessions import Sessions
+from ..edge.event_stream import MEDIA
 from .back_channel import BackChannel
 from .elicit import modes_of
-from .server import ASKING, AgentServer, Context, Key, scope_of
+from .notices import notices
+from .server import AGENTS, ASKING, AgentServer, Changes, Context, Key, scope_of
 from .sessions import SessionServer
 
 _Message: TypeAlias = MutableMapping[str, Any]
@@ -42,7 +44,7 @@ _Send: TypeAlias = Callable[[_Message], Awaitable[None]]
 
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
-_STREAM = b"text/event-stream"
+_STREAM = MEDIA.encode()
 _OLDER = {b"", *(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)}
 _HELLO: dict[str, Any] = {
     "protocolVersion": DEFAULT_NEGOTIATED_VERSION,
@@ -62,6 +64,11 @@ class Served(Protocol):
     @property
     def server(self) -> Server[Any]:
         """Answers them."""
+        ...
+
+    @property
+    def changes(self) -> Changes:
+        """Watches what they are shown."""
         ...
 
     def running(self) -> AbstractAsyncContextManager[None]:
@@ -102,17 +109,23 @@ class HttpRouter:
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         """Answer a request."""
-        if scope["method"] != "POST":
-            await _refused(send, 405, (b"allow", b"POST"))
+        headers, who = dict(scope["headers"]), scope["caxton.principal"]
+        streaming = _STREAM in headers.get(b"accept", b"")
+        is_older = headers.get(_VERSION, b"") in _OLDER
+        if scope["method"] == "GET" and streaming and is_older and _SESSION in headers:
+            name = scope.get("caxton.session", AGENTS)
+            told = notices(self._served.changes, who, name, headers)
+            await told(scope, receive, send)
             return
-        ASKING.set(scope["caxton.principal"])
-        headers = dict(scope["headers"])
+        if scope["method"] != "POST":
+            await _refused(send, 405, (b"allow", b"GET, POST"))
+            return
+        ASKING.set(who)
         body = await _body(receive, self._most)
         if body is None:
             await _refused(send, 413)
             return
-        streaming = _STREAM in headers.get(b"accept", b"")
-        if headers.get(_VERSION, b"") in _OLDER:
+        if is_older:
             message = _decoded(body)
             streaming = streaming and message.get("method") in _LONG
             client = await self._of_session(scope, headers.get(_SESSION), message)

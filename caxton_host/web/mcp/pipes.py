@@ -26,7 +26,7 @@ from typing import Any, TypeAlias, cast
 import anyio
 import mcp_types as types
 from anyio.abc import ObjectSendStream
-from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
@@ -49,7 +49,7 @@ _NO_MESSAGE = types.ErrorData(
 )
 
 
-async def over_stdio(server: Server[Any], options: NotificationOptions) -> None:
+async def over_stdio(server: Server[Any]) -> None:
     """
     Answer one client on stdin and stdout, until it closes stdin.
 
@@ -63,7 +63,7 @@ async def over_stdio(server: Server[Any], options: NotificationOptions) -> None:
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(answer_invalid, read, write.send, put)
-            initial = server.create_initialization_options(options)
+            initial = server.create_initialization_options()
             await server.run(messages, write, initial)
     except ExceptionGroup as exc:
         if exc.split(BrokenPipeError)[1] is None:

@@ -11,8 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Mapping,
+)
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,7 +61,7 @@ EVERY = 1.0
 #: Streams of one principal.
 _STREAMS = 64
 #: What all clients of an `AgentServer` are shown.
-_AGENTS = "agents"
+AGENTS = "agents"
 
 _REFUSED = -32000
 #: Characters of an attribute of a span that a client chooses.
@@ -87,22 +94,26 @@ class Changes:
 
         shown: Returns what clients are shown, by name.
 
+        seen: Returns what one principal is shown of it.
+
+        offered: Returns of what there are lists, by the name of what is shown: tools,
+            resources, prompts.
+
         closed: Returns whether the host is about to stop.
 
         refresh: Awaited before a look.
-
-        content: They may be shown resources and prompts of servers too.
     """
 
     asking: Callable[[Context], tuple[Principal, str]]
     shown: Callable[[], Mapping[str, object]]
+    seen: Callable[[Principal, str], object]
+    offered: Callable[[str], Collection[str]]
     closed: Callable[[], bool]
     refresh: Callable[[], Awaitable[None]] = _nothing_to_do
-    content: bool = False
     _topics: defaultdict[str, _Topic] = field(
         default_factory=lambda: defaultdict(_Topic), init=False
     )
-    _piped: bool = field(default=False, init=False)
+    _unasked: int = field(default=0, init=False)
     _listeners: Counter[str] = field(default_factory=Counter[str], init=False)
     _telling: set[asyncio.Task[None]] = field(
         default_factory=set[asyncio.Task[None]], init=False
@@ -119,11 +130,12 @@ class Changes:
         if self._listeners[key] >= _STREAMS:
             raise MCPError(_REFUSED, f"{_STREAMS} streams are open, which is the limit")
         self._listeners[key] += 1
+        asked, offered = params.notifications, self.offered(name)
         wanted = types.SubscriptionFilter(
-            tools_list_changed=params.notifications.tools_list_changed,
-            resources_list_changed=params.notifications.resources_list_changed,
-            prompts_list_changed=self.content
-            and params.notifications.prompts_list_changed,
+            tools_list_changed=asked.tools_list_changed,
+            resources_list_changed="resources" in offered
+            and asked.resources_list_changed,
+            prompts_list_changed="prompts" in offered and asked.prompts_list_changed,
         )
         try:
             return await self._topics[name].listen(
@@ -134,21 +146,42 @@ class Changes:
 
     async def unasked(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Notify the client of a pipe, as in protocols before 2026-07-28."""
-        if ctx.method == "notifications/initialized" and not self._piped:
+        if ctx.method == "notifications/initialized" and not self._unasked:
+            name = self.asking(ctx)[1]
+            one = ctx.session
+            sends = {
+                "tools": one.send_tool_list_changed,
+                "resources": one.send_resource_list_changed,
+                "prompts": one.send_prompt_list_changed,
+            }
 
-            def tell(event: ServerEvent) -> None:
-                if not isinstance(event, ToolsListChanged):
-                    return
-                one, also = ctx.session, self.content
-                more = (one.send_resource_list_changed, one.send_prompt_list_changed)
-                for send in (one.send_tool_list_changed, *(more if also else ())):
-                    task = asyncio.create_task(send())
+            def tell() -> None:
+                for kind in self.offered(name):
+                    task = asyncio.create_task(sends[kind]())
                     self._telling.add(task)
                     task.add_done_callback(self._telling.discard)
 
-            self._piped = True
-            self._topics[self.asking(ctx)[1]].bus.subscribe(tell)
+            self._subscribe(name, tell)
         return await call_next(ctx)
+
+    @contextmanager
+    def heard(self, name: str) -> Generator[asyncio.Event]:
+        """Set an event at each change of what is shown under *name*."""
+        changed = asyncio.Event()
+        unsubscribe = self._subscribe(name, changed.set)
+        try:
+            yield changed
+        finally:
+            self._unasked -= 1
+            unsubscribe()
+
+    def _subscribe(self, name: str, tell: Callable[[], None]) -> Callable[[], None]:
+        def hear(event: ServerEvent) -> None:
+            if isinstance(event, ToolsListChanged):  # The others come with it.
+                tell()
+
+        self._unasked += 1
+        return self._topics[name].bus.subscribe(hear)
 
     @asynccontextmanager
     async def watched(self) -> AsyncGenerator[None]:
@@ -166,7 +199,7 @@ class Changes:
             if self.closed():
                 for topic in self._topics.values():
                     topic.listen.close()
-            if not self._listeners and not self._piped:
+            if not self._listeners and not self._unasked:
                 continue
             await self.refresh()
             now = self.shown()
@@ -197,15 +230,17 @@ _FAULT = "the host could not handle the request"
 _UNRECORDED = "the host cannot write its log"
 
 
-class _Server(Server[Any]):
-    """A server that does not offer subscriptions to resources."""
+class ListServer(Server[Any]):
+    """A server that tells of changes of its lists, but not of single resources."""
 
     def get_capabilities(
         self,
         *args: Any,  # noqa: ANN401 -- as it is called
         **options: Any,  # noqa: ANN401 -- as it is called
     ) -> types.ServerCapabilities:
-        found = super().get_capabilities(*args, **options)
+        """Return them, for every protocol."""
+        changes = NotificationOptions(*[True] * 3)
+        found = super().get_capabilities(changes, *args[1:], **options)
         if found.resources is not None:
             found.resources.subscribe = False
         return found
@@ -235,13 +270,15 @@ class AgentServer:
     def __post_init__(self) -> None:
         self.calls = Calls(self.service)
         self.changes = Changes(
-            asking=lambda ctx: (self.principal(ctx), _AGENTS),
-            shown=lambda: {_AGENTS: self._cards()},
+            asking=lambda ctx: (self.principal(ctx), AGENTS),
+            shown=lambda: {AGENTS: self._cards()},
+            seen=lambda who, _: self.tools(who),
+            offered=lambda _: ("tools", "resources"),
             closed=lambda: self.service.line.closed,
             refresh=self.service.code.refresh,
         )
         resources = AgentResources(self.service, self.principal)
-        self.server = _Server(
+        self.server = ListServer(
             "caxton",
             version=__version__,
             title="Caxton",
@@ -476,4 +513,4 @@ async def serve_stdio(service: Service, principal: Principal) -> None:
     agents = AgentServer(service=service, principal=lambda _: principal)
     agents.server.middleware.append(agents.changes.unasked)
     async with agents.running():
-        await over_stdio(agents.server, NotificationOptions(tools_changed=True))
+        await over_stdio(agents.server)

@@ -17,7 +17,7 @@ from typing import Any, assert_never, cast
 import anyio
 import mcp_types as types
 from mcp.server.context import CallNext, HandlerResult
-from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 from ... import __version__
@@ -35,7 +35,7 @@ from .agents import RUN_ID, TTL, page
 from .calling import OVERLOADED, reporting
 from .elicit import Asking, InputRequired, point
 from .pipes import over_stdio
-from .server import Changes, Context, Key, scope_of, telling, watch
+from .server import Changes, Context, Key, ListServer, scope_of, telling, watch
 from .session_tasks import SessionTasks, key_of
 from .tasks import Tasks, created, is_dated, ttl_of
 
@@ -86,10 +86,11 @@ class SessionServer:
         self.changes = Changes(
             asking=self.asking,
             shown=self.sessions.shown,
+            seen=lambda _, name: self.sessions.shown().get(name),
+            offered=lambda name: {"tools", "resources", "prompts"} - self._lacks(name),
             closed=self.closed,
-            content=True,
         )
-        self.server = Server(
+        self.server = ListServer(
             "caxton",
             version=__version__,
             title="Caxton",
@@ -208,12 +209,15 @@ class SessionServer:
         except CaxtonError as exc:
             raise _refusal(exc) from None
         if ctx.method in {"initialize", "server/discover"} and isinstance(found, dict):
-            grant = self.sessions.agent(self.asking(ctx)[1]).grant
-            named, told = {tool for _, tool in grant.literals()}, found["capabilities"]
-            for key in [key for key, of in _ANNOUNCED.items() if not of & named]:
-                del told[key]
-            told.get("resources", {})["subscribe"] = False
+            for key in self._lacks(self.asking(ctx)[1]):
+                del found["capabilities"][key]
         return found
+
+    def _lacks(self, name: str) -> set[str]:
+        """Return the capabilities that the grant of a session leaves out."""
+        grant = self.sessions.agent(name).grant
+        named = {tool for _, tool in grant.literals()}
+        return {key for key, of in _ANNOUNCED.items() if not of & named}
 
     async def _made(
         self, ctx: Context, name: str, params: Mapping[str, JSON]
@@ -370,8 +374,7 @@ async def serve_stdio(sessions: Sessions, principal: Principal, session: str) ->
     """
     it = SessionServer(sessions=sessions, asking=lambda _: (principal, session))
     it.server.middleware.append(it.changes.unasked)
-    changes = NotificationOptions(*[True] * 3)
     async with it.running():
-        await over_stdio(it.server, changes)
+        await over_stdio(it.server)
     await it.calls.stop()
     await sessions.close((principal.key, session))

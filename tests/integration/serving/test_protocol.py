@@ -38,8 +38,8 @@ async def test_a_first_message_may_say_nothing(tmp_path: Path) -> None:
         assert "each call of one is a run" in result["instructions"]
         assert result["capabilities"] == {
             "logging": {},
-            "resources": {"listChanged": False, "subscribe": False},
-            "tools": {"listChanged": False},
+            "resources": {"listChanged": True, "subscribe": False},
+            "tools": {"listChanged": True},
         }
 
 

@@ -145,7 +145,7 @@ async def test_a_call_that_waits_is_cancelled_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
-async def test_nothing_is_sent_unasked_and_no_session_ended(
+async def test_without_a_session_id_nothing_is_sent_unasked_and_no_session_ended(
     tmp_path: Path, method: str
 ) -> None:
     async with (
@@ -155,7 +155,7 @@ async def test_nothing_is_sent_unasked_and_no_session_ended(
         found = await http.request(method, url, headers=ACCEPT)
 
     assert found.status_code == 405
-    assert found.headers["allow"] == "POST"
+    assert found.headers["allow"] == "GET, POST"
 
 
 @pytest.mark.parametrize(

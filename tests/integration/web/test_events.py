@@ -21,6 +21,7 @@ from caxton_host.service.run_service import Submission
 from caxton_host.store.memory import MemoryReader
 from caxton_host.web.api import events
 from caxton_host.web.app import application
+from caxton_host.web.edge import event_stream
 from tests.office import BOB, BOSS, EVE, Names, Office, Slow, on_a_port, who
 
 LIVE = {"accept": "text/event-stream"}
@@ -372,8 +373,8 @@ async def test_who_does_not_read_has_nothing_kept_for_it(tmp_path: Path) -> None
 async def test_silence_is_not_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "_TICK", 0.01)
-    monkeypatch.setattr(events, "_HEARTBEAT", 0.03)
+    monkeypatch.setattr(event_stream, "_TICK", 0.01)
+    monkeypatch.setattr(event_stream, "_HEARTBEAT", 0.03)
     tools = Slow()
     office = Office(tmp_path, tools=tools)
     run_id = await office.start()

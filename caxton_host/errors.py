@@ -315,6 +315,10 @@ class ToolError(CaxtonError):
         self.sent: Sent = sent
 
 
+class TokenError(ToolError):
+    """A call has no token that its tool server takes. The server is not to blame."""
+
+
 class UnexpectedRun(CaxtonError, AssertionError):  # noqa: N818 -- a test fails with it
     """
     In a test, an agent deviated from its script or its cassette.

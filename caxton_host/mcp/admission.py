@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from ..core.log.events import BreakerClosed, BreakerOpened, Event
 from ..core.tools.servers import BreakerOptions, ServerConfig
-from ..errors import ToolError
+from ..errors import TokenError, ToolError
 from .transport.timing import Bucket
 
 _TROUBLE = frozenset({"transport", "timeout"})
@@ -152,7 +152,8 @@ class Gate:
     def leave(self, began: float, exc: BaseException | None) -> None:
         """Release the place of the call that was admitted at *began*."""
         outcome: Outcome = "answered" if exc is None else "given_up"
-        if isinstance(exc, ToolError):
+        # Any caller could close the server to all others by a token of its own.
+        if isinstance(exc, ToolError) and not isinstance(exc, TokenError):
             outcome = "failed" if exc.kind in _TROUBLE else "answered"
             first = began == min(self._inside)
             if first and (exc.kind, exc.sent) == ("timeout", "unknown"):

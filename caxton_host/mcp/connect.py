@@ -22,7 +22,7 @@ from .. import __version__
 from ..core.calls import JSON
 from ..core.text.redact import Redactor, plain
 from ..core.tools.servers import ServerConfig
-from ..errors import CaxtonError, ServerUnavailable, ToolError
+from ..errors import CaxtonError, ServerUnavailable, TokenError, ToolError
 from ..lib.codec import canonical, sha256
 from ..lib.machine import SystemClock
 from ..ports.log import ServerProtocol, ServerProtocols
@@ -107,7 +107,8 @@ async def connect(  # noqa: PLR0913 -- a server, and what is around it
             raise
         except Exception as exc:  # noqa: BLE001 -- what hostile bytes make the SDK raise
             link.peer.lose("transport", "the server did not come up")
-            raise _unavailable(config, redact, link, exc) from None
+            cause = exc if isinstance(exc, TokenError) else None
+            raise _unavailable(config, redact, link, exc) from cause
         async with listening(link.peer, session, connection.meta):
             yield connection
 

@@ -28,7 +28,7 @@ from ..core.log.events import (
 from ..core.text.redact import Redactor, plain
 from ..core.tools.contexts import ServerResource
 from ..core.tools.servers import ServerConfig, ToolOptions
-from ..errors import CaxtonError, ServerUnavailable, ToolError
+from ..errors import CaxtonError, ServerUnavailable, TokenError, ToolError
 from ..lib.codec import canonical, sha256
 from ..ports.log import ServerProtocol, ServerProtocols
 from ..ports.tools import Progress, RunScope, ToolRequest
@@ -147,8 +147,10 @@ class Server:
         connection = await by(clock() + patience, self._connected(), patience)
         if connection is None:
             why = f"the server {self.config.name} is down"
-            fix = self._access.fix if self._access else ""
-            raise ToolError("transport", "no", why, fix=fix)
+            cause = self.problem.__cause__ if self.problem else None
+            if isinstance(cause, TokenError):
+                raise TokenError("transport", "no", why, fix=cause.fix)
+            raise ToolError("transport", "no", why)
         deadline = clock() + seconds
         return await by(deadline, self._refreshed(connection, deadline), seconds)
 
@@ -157,7 +159,7 @@ class Server:
             if await connection.refresh(deadline):
                 self._learn(connection)
         except ToolError as exc:
-            raise ToolError(exc.kind, "no", str(exc), fix=exc.fix) from None
+            raise type(exc)(exc.kind, "no", str(exc), fix=exc.fix) from None
         await connection.writable()
         return connection
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...core.text.redact import Redactor
 from ...core.tools.servers import OAuth
-from ...errors import ToolError
+from ...errors import TokenError, ToolError
 from .exchange import LONGEST, Exchange, is_lacking, presentable, scopes
 from .tokens import TokenFile
 
@@ -125,14 +125,9 @@ class Access:
             self._problem = ToolError("timeout", "no", "none arrived in time")
             raise self._failed() from None
 
-    @property
-    def fix(self) -> str:
-        """The remedy for a missing token, or ``""``."""
-        return self._problem.fix if self._token is None else ""
-
     async def lacking(
         self, challenge: str, used: Mapping[str, str]
-    ) -> ToolError | None:
+    ) -> TokenError | None:
         """
         Return the error if the server requires more scope, or ``None``.
 
@@ -147,12 +142,12 @@ class Access:
         allowed = self._config.scope
         if scope is None or (allowed and not {*scope.split()} <= {*allowed.split()}):
             why = "the server requires a scope that oauth does not allow"
-            return ToolError("transport", "no", f"{why}: {scope or 'it names none'}")
+            return TokenError("transport", "no", f"{why}: {scope or 'it names none'}")
         if not await provider.want(scope):
             why = "the server requires a scope that the token has"
-            return ToolError("transport", "no", f"{why}: {scope}")
+            return TokenError("transport", "no", f"{why}: {scope}")
         why = f"the server requires more scope, {scope}: log in again"
-        return ToolError("transport", "no", why, fix=login_fix(self._name))
+        return TokenError("transport", "no", why, fix=login_fix(self._name))
 
     @property
     def _token(self) -> str | None:
@@ -189,10 +184,10 @@ class Access:
         provider.forget()
         raise self._failed()
 
-    def _failed(self) -> ToolError:
+    def _failed(self) -> TokenError:
         it = self._problem
         why = f"there is no token for the server: {it}"
-        return ToolError(it.kind, "no", why, fix=it.fix)
+        return TokenError(it.kind, "no", why, fix=it.fix)
 
     def _make(self) -> Provider:
         from .providers import Provider  # noqa: PLC0415 -- a tenth of a second
@@ -230,9 +225,9 @@ def login_fix(name: str) -> str:
     return f"caxton server login {name}"
 
 
-def another() -> ToolError:
+def another() -> TokenError:
     """Return the error of a call that is not repeated with the new token."""
-    return ToolError(
+    return TokenError(
         "transport",
         "no",
         "the server rejected the token; the next call has a new one",

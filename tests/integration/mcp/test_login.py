@@ -325,6 +325,20 @@ async def test_what_several_tools_lack_is_asked_for_at_once(tmp_path: Path) -> N
             assert await said(tools) == "hello"
 
 
+async def test_calls_that_lack_scope_close_the_server_to_nobody(
+    tmp_path: Path,
+) -> None:
+    async with scene(tmp_path) as at:
+        await at.log_in()
+        async with at.tools() as tools:
+            await said(tools)
+            at.guarded.lacks = "write"
+            for _ in range(6):
+                await unsent(tools)
+            at.guarded.lacks = None
+            assert await said(tools) == "hello"
+
+
 async def test_a_server_that_never_has_enough_sends_nobody_to_log_in(
     tmp_path: Path,
 ) -> None:

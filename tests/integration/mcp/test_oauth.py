@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from caxton_host.core.grants.principals import Callers, Principal
-from caxton_host.core.log.events import Event
+from caxton_host.core.log.events import BreakerOpened, Event
 from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.servers import OAuth, ServerConfig
 from caxton_host.demo_server import sse_app
@@ -490,6 +490,26 @@ async def test_what_was_exchanged_ends_with_the_call_and_is_not_refreshed() -> N
         await opened.__aexit__(None, None, None)
         asked = at.authority.asked
         assert [form["subject_token"] for form in asked] == [ANN.token, newer.token]
+
+
+async def test_a_caller_without_a_good_token_says_nothing_about_the_server() -> None:
+    callers = Callers()
+    async with scene() as at, at.tools(Pool(callers), flow="exchange") as tools:
+        with callers.kept(ANN):
+            async with tools.open(run(ANN)) as own:
+                await said(own)
+                at.authority.good.clear()
+                at.authority.refuses = True
+                [access] = tools._shared._access.values()
+                for again in (False, True, True) * 4:
+                    access._not_before *= again
+                    with pytest.raises(ToolError, match="token") as caught:
+                        await said(own)
+                    assert caught.value.sent == "no"
+                at.authority.refuses = False
+                access._not_before = 0.0
+                assert await said(own) == "hello"
+        assert not [one for one in at.events if isinstance(one, BreakerOpened)]
 
 
 async def test_tokens_of_callers_that_are_gone_are_not_looked_for_for_ever() -> None:

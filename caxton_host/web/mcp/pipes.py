@@ -1,8 +1,8 @@
 """
 An MCP server on stdin and stdout: what goes in and out as lines, to one client.
 
-Pipes and sockets are read and written on the loop: three hops to a thread for each
-message would cost more than deciding about it. The SDK serves files and terminals.
+They are read and written on the loop: three hops to a thread for each message would
+cost more than deciding about it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import os
 import select
-import stat
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -20,7 +19,7 @@ from collections.abc import (
     Callable,
     Generator,
 )
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, cast
 
 import anyio
@@ -38,7 +37,7 @@ _STDIN, _STDOUT, _STDERR = 0, 1, 2
 #: Bytes of a message; the rest of a longer line is dropped, so that it is not JSON.
 LONGEST = 16 << 20
 #: Bytes that one read gets at most, and that a descriptor which is ready takes without
-#: blocking: a pipe then has room for that much.
+#: blocking: a pipe then has room for that much. A file may block.
 _READ, _WRITE = 1 << 18, select.PIPE_BUF
 
 #: What arrives, and a stream for what is sent, whose type the SDK keeps to itself.
@@ -59,7 +58,7 @@ async def over_stdio(server: Server[Any]) -> None:
     put, messages = anyio.create_memory_object_stream[SessionMessage]()
     try:
         async with (
-            _streams() as (read, write),
+            _claimed() as (read, write),
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(answer_invalid, read, write.send, put)
@@ -94,15 +93,8 @@ def _fault(exc: Exception) -> types.ErrorData:
     return _NOT_JSON
 
 
-def _streams() -> AbstractAsyncContextManager[_Streams]:
-    modes = [os.fstat(fd).st_mode for fd in (_STDIN, _STDOUT)]
-    if all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes):
-        return _piped()
-    return stdio_server()
-
-
 @asynccontextmanager
-async def _piped() -> AsyncGenerator[_Streams]:
+async def _claimed() -> AsyncGenerator[_Streams]:
     with (
         contextlib.closing(os.fdopen(os.open(os.devnull, os.O_RDONLY))) as nothing,
         claimed(_STDIN, nothing.fileno()) as stdin,
@@ -190,7 +182,10 @@ async def _ready(
 ) -> None:
     """Wait until *fd* is ready, without a flag that others who have it would see."""
     event = asyncio.Event()
-    add(fd, event.set)
+    try:
+        add(fd, event.set)
+    except PermissionError:  # A file is always ready.
+        return
     try:
         await event.wait()
     finally:

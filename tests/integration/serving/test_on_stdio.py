@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pty
 import subprocess
 import sys
+import tty
 from pathlib import Path
 
 import pytest
@@ -21,6 +24,8 @@ HELLO = {
     "capabilities": {},
     "clientInfo": {"name": "pipe", "version": "1"},
 }
+#: A message that is not JSON, since it says a key twice.
+TWICE = '{"jsonrpc": "2.0", "id": 6, "id": 5, "method": "ping"}'
 
 
 def host(folder: Path) -> StdioServerParameters:
@@ -90,7 +95,7 @@ async def test_a_message_that_is_too_long_is_refused_and_the_next_is_read(
 
 def test_a_file_may_be_read_and_written(tmp_path: Path) -> None:
     hello = {"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": HELLO}
-    (tmp_path / "in").write_text(json.dumps(hello) + "\n")
+    (tmp_path / "in").write_text(f"{TWICE}\n{json.dumps(hello)}\n")
     told = host(tmp_path)
     with (tmp_path / "in").open() as stdin, (tmp_path / "out").open("wb") as stdout:
         subprocess.run(
@@ -101,7 +106,30 @@ def test_a_file_may_be_read_and_written(tmp_path: Path) -> None:
             check=True,
             timeout=60,
         )
-    assert json.loads((tmp_path / "out").read_text())["id"] == 7
+    refusal, answer = map(json.loads, (tmp_path / "out").read_text().splitlines())
+    assert refusal["error"]["code"] == -32700
+    assert answer["id"] == 7
+
+
+async def test_a_person_may_type_messages_on_a_terminal(tmp_path: Path) -> None:
+    told = host(tmp_path)
+    terminal, end = pty.openpty()
+    tty.setraw(end)
+    served = await asyncio.create_subprocess_exec(
+        *(told.command, *told.args), cwd=ROOT, stdin=end, stdout=end
+    )
+    os.close(end)
+    found = b""
+    hello = {"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": HELLO}
+    os.write(terminal, f"{TWICE}\n{json.dumps(hello)}\n".encode())
+    async with asyncio.timeout(60):
+        while found.count(b"\n") < 2:
+            found += await asyncio.to_thread(os.read, terminal, 4096)
+        refusal, answer = map(json.loads, found.splitlines())
+        assert refusal["error"]["code"] == -32700
+        assert answer["id"] == 7
+        os.close(terminal)
+        await served.wait()
 
 
 async def _told(folder: Path, *lines: str) -> tuple[bytes, bytes]:

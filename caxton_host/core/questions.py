@@ -146,9 +146,11 @@ def _field(raw: JSON, text: _Text) -> dict[str, JSON]:
 def _bounds(raw: Mapping[str, JSON]) -> dict[str, JSON]:
     found: dict[str, JSON] = {}
     for key in (*_COUNTS, *_RANGE):
-        value, least = raw.get(key), 0 if key in _COUNTS else -_LARGEST
-        kinds = {int} if key in _COUNTS else {int, float}
-        if type(value) in kinds and least <= value < _LARGEST:  # type: ignore[operator]  # a number
+        value, is_count = raw.get(key), key in _COUNTS
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        least, fits = (0, isinstance(value, int)) if is_count else (-_LARGEST, True)
+        if fits and least <= value < _LARGEST:
             found[key] = value
     return found
 

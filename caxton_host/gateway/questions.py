@@ -103,7 +103,7 @@ class Questions:
             message=message,
             form=form,
             to=to,
-            # Whoever had to approve the call answers for what it asks.
+            # The roles that approved the call answer its questions.
             by=held.requested.by if held and to == "people" else (),
             until=self.now() + round(seconds * 1e6),
         )

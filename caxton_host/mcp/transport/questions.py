@@ -2,7 +2,7 @@
 What a server asks during one call, and who answers.
 
 Before 2026-07-28 a server sends a request of its own; since then its answer to the call
-holds the questions. Each is handed on, and answered when somebody has answered it.
+holds the questions. Each is passed on, and its answer is sent back to the server.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Asker:
     def take(
         self, request: Mapping[str, JSON], send: Callable[[Mapping[str, Any]], object]
     ) -> None:
-        """Answer a request for input once somebody has answered it."""
+        """Send the answer of a request for input, once there is one."""
         self._open.append(self._tasks.create_task(self._answer(request, send)))
 
     async def _answer(

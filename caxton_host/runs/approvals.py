@@ -7,6 +7,7 @@ the lease of the run for that one event.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,9 +16,13 @@ from ..core.grants.approvals import Asked, Unapproved, Verdict, person
 from ..core.log.events import ApprovalDecided, ApprovalRequested
 from ..core.log.runs import GOING_ON
 from ..core.names import stream_of
-from ..errors import UsageError
+from ..errors import BusyError, UsageError
 from ..ports.log import Store
 from .recording import Recording
+
+#: A session lets go of its run soon after a call: seconds between two tries to decide,
+#: and how many there are.
+_PAUSE_S, _TRIES = 0.1, 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,10 +139,21 @@ async def say(
         UsageError: It has ended, no such call waits, it is not for this role, or
             an approval of this actor does not count.
 
-        BusyError: A living host drives it, or it has gone on meanwhile.
+        BusyError: A living host drives it, and does not let go for three seconds.
 
         StoreError: It could not be recorded.
     """
+    for _ in range(_TRIES - 1):
+        try:
+            return await _say(store, run_id, seq, word, now)
+        except BusyError:
+            await asyncio.sleep(_PAUSE_S)
+    return await _say(store, run_id, seq, word, now)
+
+
+async def _say(
+    store: Store, run_id: str, seq: int | None, word: Word, now: int
+) -> ApprovalRequested:
     recording = await Recording.load(run_id, store.reader)
     recording.check_unended()
     asked = meant(run_id, seq, recording.journal().waiting)

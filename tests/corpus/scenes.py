@@ -90,6 +90,12 @@ async def completed_with_progress(it: Studio) -> None:
 
 
 @scene
+async def completed_with_a_question(it: Studio) -> None:
+    await it.start(guest(tool("asks"), tool("look"), output=None))
+    await it.keep()
+
+
+@scene
 async def failed_by_trap(it: Studio) -> None:
     await it.start(guest(tool("look"), then=TRAPS))
     await it.keep()

@@ -85,7 +85,7 @@ class Tools:
         return nullcontext(self)
 
     async def offered(self, servers: Collection[str]) -> Offered:
-        names = [*EFFECTS, *_ANSWERS, "wipe", "wait", "tells", "strict"]
+        names = [*EFFECTS, *_ANSWERS, "wipe", "wait", "tells", "strict", "asks"]
         return Offered(
             offers=tuple(
                 offer(
@@ -109,6 +109,10 @@ class Tools:
         if request.tool == "wait":
             self.waiting.set()
             await asyncio.Event().wait()
+        if request.tool == "asks":
+            form: JSON = {"type": "object", "properties": {"sure": {"type": "boolean"}}}
+            asked: JSON = {"message": "Delete all?", "requestedSchema": form}
+            await request.on_question("sure", asked, "client", 5.0)
         said = _ANSWERS.get(request.tool)
         if isinstance(said, Exception):
             raise said

@@ -792,7 +792,7 @@ _RARE = {
     "TokenCreated": ("tenant",),
     "RunStarted": (
         *("unlisted", "program", "command"),
-        *("bounds", "vouched", "called_by", "callers", "carried"),
+        *("bounds", "vouched", "called_by", "callers", "carried", "task_ttl"),
     ),
 }
 _LISTS = {name: tuple(_TUPLES.intersection(keys)) for name, keys in _KEYS.items()}

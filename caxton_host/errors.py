@@ -139,6 +139,16 @@ class NotKeptError(UsageError):
         self.call = call
 
 
+class NotStartedError(UsageError):
+    """The run is queued: there is nothing yet to replay, to resume or to fork."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            f"run {run_id} has not started: it waits for a place",
+            fix=f"wait for it, or stop it with `caxton runs cancel {run_id}`",
+        )
+
+
 class RestoredError(UsageError):
     """The log was restored, so the run is suspended until a person resumes it."""
 

@@ -16,6 +16,7 @@ from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.principals import Principal, Scope
 from caxton_host.ports.sandbox import Door, Ending, Guest
+from caxton_host.ports.serving import TokenRow
 from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.admission import RunQueue
 from caxton_host.service.run_service import Service, Submission
@@ -103,15 +104,28 @@ class Office:
             ),
         )
         host = replace(self.scene.host, watch=self.service.watchers.tell)
-        self.service.host = self.scene.host = host
+        self.service.host = self.service.placer.host = self.scene.host = host
+        self.placing: asyncio.Task[None] | None = None
 
-    async def start(self, principal: Principal = ANN, key: str | None = None) -> str:
-        return await self.service.submit(
-            principal, Submission(agent="weather", key=key)
-        )
+    async def start(
+        self,
+        principal: Principal = ANN,
+        key: str | None = None,
+        variables: Mapping[str, JSON] | None = None,
+    ) -> str:
+        if self.placing is None:
+            for one in (ANN, BOB):
+                scopes = tuple(sorted(one.scopes))
+                row = TokenRow(
+                    id=one.id, name=one.id, digest="", scopes=scopes, created_at=0
+                )
+                await self.scene.store.tokens.add(row, "host/0")
+            self.placing = asyncio.create_task(self.service.placer.watch())
+        wanted = Submission(agent="weather", key=key, variables=variables or {})
+        return await self.service.submit(principal, wanted)
 
     async def done(self, run_id: str) -> str:
-        await self.service.background.over(run_id)
+        await self.service.over(run_id)
         row = await self.scene.store.reader.row(run_id)
         assert row is not None
         return row.state

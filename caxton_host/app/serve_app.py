@@ -33,6 +33,7 @@ from ..service.resumer import Resumer
 from ..service.run_service import Service
 from ..service.run_tasks import RunTasks, Watchers
 from .bootstrap import Running, library_of, running
+from .placement import placement_of
 
 if TYPE_CHECKING:
     from ..store.sql import SqlStore
@@ -65,8 +66,9 @@ class Serving:
     )
 
     def begin(self) -> None:
-        """Start to resume the runs that no host drives."""
-        self._taking.append(asyncio.create_task(self.resumer.watch()))
+        """Start to resume the runs that no host drives, and those that are queued."""
+        for watch in (self.resumer.watch, self.service.placer.watch):
+            self._taking.append(asyncio.create_task(watch()))
 
     async def drain(self, seconds: float) -> int:
         """
@@ -74,6 +76,7 @@ class Serving:
 
         Those are suspended for the next host.
         """
+        self.service.line.closed = True
         for task in self._taking:
             task.cancel()
         if self._taking:
@@ -139,6 +142,7 @@ async def serving(
             watchers=watchers,
             library=library_of(paths),
             reads=ReadLog(queue=up.record),
+            placement=placement_of(config),
         )
         resumers.append(Resumer(service=service))
         service.decided = service.background.suspended = resumers[0].look

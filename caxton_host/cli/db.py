@@ -89,12 +89,14 @@ def migrate(host: HostApi, as_json: bool) -> None:
       caxton --db sqlite:///copy.db db migrate
     """
     from ..app.bootstrap import usable_store
+    from ..app.placement import prepare_placement
     from ..store.migrate import upgrade
 
-    url = host.look().store_url
+    config = host.look("placement")
     with usable_store():
-        upgrade(url)
-    _tell(_status(url), as_json=as_json)
+        upgrade(config.store_url)
+        wait(prepare_placement(config))
+    _tell(_status(config.store_url), as_json=as_json)
 
 
 @on_host(command.command("recount"))

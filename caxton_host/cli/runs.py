@@ -10,7 +10,7 @@ from click.exceptions import Exit
 from ..core.calls import JSON
 from ..core.log.diff import CallDifference, Diff, Difference, Place, diff
 from ..core.log.events import RunErased
-from ..core.log.runs import RESTORED, RunSummary, call_list, summarise
+from ..core.log.runs import ENDS, RESTORED, RunSummary, call_list, summarise
 from ..core.names import run_of
 from ..errors import RestoredError
 from ..runs.recording import BROKEN, Recording
@@ -59,7 +59,7 @@ for one in (*run_control.COMMANDS, explain.of_run, trace.command):
 @click.option("--agent", help="Only runs of this agent.")
 @click.option(
     "--state",
-    type=click.Choice(["running", "suspended", "completed", "failed", "cancelled"]),
+    type=click.Choice([*dict.fromkeys(ENDS.values())]),
     help="Only runs in this state.",
 )
 @click.option("--top", is_flag=True, help="Only runs that no agent called.")

@@ -20,6 +20,7 @@ from ..core.programs import LANGUAGES
 from ..core.provenance import Origin
 from ..core.text.globs import Pattern
 from ..core.tools.schemas import bounded
+from ..core.turns import CLASSES
 from ..errors import BadBytes, ConditionError, UsageError
 from ..lib.json_schema import check
 from . import fields as f
@@ -232,6 +233,16 @@ def _origin(value: object, at: At) -> str:
     return text
 
 
+@shaped({"type": "integer", "minimum": CLASSES[0], "maximum": CLASSES[1]})
+def _class(value: object, at: At) -> int:
+    least, most = CLASSES
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise f.wrong(value, "a whole number", "10", at)
+    if not least <= value <= most:
+        raise at.error("is no class", fix=f"write a number from {least} to {most}")
+    return value
+
+
 _AGENT: f.Fields = {
     "module": ("module", f.path),
     "wasm": ("module", f.path),
@@ -250,6 +261,7 @@ _AGENT: f.Fields = {
     "files": ("files", _files),
     "trusted": ("trusted", f.listed(_origin)),
     "authority": ("authority", f.choice("both", "own")),
+    "priority": ("priority", _class),
 }
 shaped(object_(_AGENT))(agent)
 

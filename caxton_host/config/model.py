@@ -136,6 +136,8 @@ class Agent:
 
         session: Its clients make its calls, and nothing is executed; ``None``: it is
             executed.
+
+        priority: The class of its runs where they wait: a higher one comes first.
     """
 
     name: str
@@ -157,6 +159,7 @@ class Agent:
     trusted: tuple[str, ...] = ()
     authority: Literal["both", "own"] = "both"
     session: Session | None = None
+    priority: int = 0
 
     @property
     def own_names(self) -> dict[str, JSON]:
@@ -337,6 +340,8 @@ class Config:
         watch: Read it again when one of them changes.
 
         serve: How the host is served.
+
+        engine: What decides which host starts a run that waits.
     """
 
     path: Path | None = None
@@ -365,6 +370,7 @@ class Config:
     files: tuple[Path, ...] = ()
     watch: bool = False
     serve: Serve = field(default_factory=Serve)
+    engine: Literal["in process", "procrastinate"] = "in process"
 
     @property
     def sessions(self) -> dict[str, Agent]:

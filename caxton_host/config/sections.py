@@ -61,7 +61,7 @@ AUDIT = f.tables(
 
 
 #: What takes effect with the next host: these are opened when a host comes up.
-FIXED = ("store_url", "places", "audit", "telemetry_endpoint", "serve")
+FIXED = ("store_url", "places", "audit", "telemetry_endpoint", "serve", "engine")
 
 _DRIVER = re.compile(r"([\w+]+)://")
 _SQLITE = frozenset({"sqlite", "sqlite+pysqlite"})
@@ -233,6 +233,10 @@ TOP: f.Fields = {
     "servers": ("servers", f.mapped(_server, server_name)),
     "webhooks": ("webhooks", f.mapped(webhook, webhook_name)),
     "serve": ("serve", serve),
+    "placement": (
+        "engine",
+        f.single({"engine": ("value", f.choice("in process", "procrastinate"))}),
+    ),
     "context": ("context", f.mapped(_variable, _variable_name)),
     "agents": ("agents", f.mapped(agent, agent_name)),
     "sessions": ("sessions", f.mapped(session, agent_name)),

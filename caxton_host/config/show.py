@@ -45,6 +45,7 @@ def describe(config: Config) -> dict[str, JSON]:
         "http": {"proxy": masked(config.proxy)},
         "telemetry": {"endpoint": masked(config.telemetry_endpoint)},
         "serve": _serve(config.serve, mask),
+        "placement": {"engine": config.engine},
         "mcp": {"enabled": config.mcp},
         "servers": {
             name: {"origin": str(config.origins[name]), **_server(server, mask)}

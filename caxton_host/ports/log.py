@@ -13,6 +13,7 @@ from ..core.log.events import Event
 from ..core.log.requests import Request
 from ..core.log.runs import RunRow
 from .history import Streams
+from .placement import Within
 
 #: Takes the number of the first of the events that are queued now, and these events;
 #: returns ``(trace id, span id)`` of each, in hex.
@@ -151,8 +152,37 @@ class Store(Protocol):
         """Return the log of a stream that has no events yet."""
         ...
 
+    async def enter(
+        self,
+        stream: str,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        within: Within | None = None,
+    ) -> None:
+        """
+        Begin a stream that nobody drives yet.
+
+        Args:
+            stream: Of a run; it has no events.
+
+            events: The first.
+
+            blobs: Kept by digest in the same transaction.
+
+            within: Called in that transaction; if it raises, nothing is stored.
+
+        Raises:
+            StoreError: They could not be stored.
+        """
+        ...
+
     async def claim(
-        self, stream: str, *events: Event, after: int, trace: Trace | None = None
+        self,
+        stream: str,
+        *events: Event,
+        after: int,
+        trace: Trace | None = None,
+        blobs: Mapping[str, bytes] | None = None,
     ) -> EventLog:
         """
         Add *events* to a stream that no living host drives, and return its log.
@@ -166,6 +196,8 @@ class Store(Protocol):
                 nothing is stored.
 
             trace: As for `create`.
+
+            blobs: Kept by digest in the same transaction.
 
         Raises:
             BusyError: A living host drives it, or it has grown since it was read.
@@ -200,7 +232,8 @@ class Leases(Protocol):
         """
         Return the runs under way that no living host drives, oldest first.
 
-        Suspended runs wait for a person, and are not among them.
+        Those are among them that no living host has in its queue. Suspended runs wait
+        for a person, and are not among them.
         """
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..core.grants.principals import TokenScope
+from ..core.grants.principals import SESSION, Principal, TokenScope, scopes_in
 from .history import LogReader
 from .log import EventLog, SharedStore
 
@@ -52,6 +52,27 @@ class TokenRow:
         """Return whether the token is valid at that time."""
         lasts = self.expires_at is None or self.expires_at > now
         return self.revoked_at is None and lasts
+
+    @property
+    def bearer(self) -> Principal:
+        """Its principal."""
+        if SESSION in self.scopes:
+            return Principal(
+                kind="token",
+                id=self.id,
+                scopes=frozenset(),
+                agents=(),
+                sessions=self.agents,
+                tenant=self.tenant,
+            )
+        return Principal(
+            kind="token",
+            id=self.id,
+            scopes=scopes_in(self.scopes),
+            agents=self.agents,
+            roles=self.roles,
+            tenant=self.tenant,
+        )
 
 
 class Tokens(Protocol):

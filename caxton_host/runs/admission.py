@@ -157,6 +157,18 @@ class RunQueue:
         default_factory=dict[str, _Visitor], init=False
     )
     _swept_at: float = field(default=-math.inf, init=False)
+    _room: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    async def room(self) -> None:
+        """Return once a running place is free, and nobody here waits for it."""
+        while not self.is_free:
+            self._room.clear()
+            await self._room.wait()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a ticket would not have to wait."""
+        return self.present < self.places and not self.closed
 
     @property
     def waiting(self) -> int:
@@ -172,21 +184,8 @@ class RunQueue:
         """
         if self.closed:
             raise about_to_stop()
-        if self.present >= self.places + self.queue:
-            raise OverloadedError(
-                f"{self.inside} runs are under way and {self.waiting} wait",
-                retry_after=_RETRY_AFTER_S,
-                whose="host",
-                fix="try again later",
-            )
+        self.check(0, 0, who)
         visitor = self._visitor(who)
-        if visitor.present >= self.each:
-            raise OverloadedError(
-                f"you have {visitor.present} requests under way, which is the most",
-                retry_after=_RETRY_AFTER_S,
-                whose="principal",
-                fix="wait for one of them",
-            )
         if visitor.allowance < 1:
             raise OverloadedError(
                 f"you have started {self.rate} runs in a minute, which is the most",
@@ -196,6 +195,36 @@ class RunQueue:
             )
         visitor.allowance -= 1
         return self.admit(who)
+
+    def check(self, queued: int, own: int, who: str) -> None:
+        """
+        Return if there is room for one more.
+
+        Args:
+            queued: How many wait elsewhere.
+
+            own: How many of them are of *who*.
+
+            who: The principal.
+
+        Raises:
+            OverloadedError: There is none.
+        """
+        if self.present + queued >= self.places + self.queue:
+            raise OverloadedError(
+                f"{self.inside} runs are under way and {self.waiting + queued} wait",
+                retry_after=_RETRY_AFTER_S,
+                whose="host",
+                fix="try again later",
+            )
+        present = self._visitor(who).present + own
+        if present >= self.each:
+            raise OverloadedError(
+                f"you have {present} requests under way, which is the most",
+                retry_after=_RETRY_AFTER_S,
+                whose="principal",
+                fix="wait for one of them",
+            )
 
     def admit(self, who: str) -> Ticket:
         """Return a ticket for *who* even if there is no room; it waits for its turn."""
@@ -246,6 +275,7 @@ class RunQueue:
         self.present -= 1
         if inside:
             self._next()
+        self._room.set()
         if not visitor.present and self._visitor(who).allowance >= self.rate:
             del self._visitors[who]
 

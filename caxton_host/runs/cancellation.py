@@ -25,6 +25,7 @@ from ..errors import (
     CaxtonError,
     NotFoundError,
     NotKeptError,
+    NotStartedError,
     StoreError,
     UsageError,
 )
@@ -228,13 +229,17 @@ async def cancel_idle(
 
         StoreError: It could not be recorded.
     """
-    recording = await Recording.load(run_id, store.reader)
+    cancelled = RunCancelled(actor=actor, reason=reason)
+    try:
+        recording = await Recording.load(run_id, store.reader)
+    except NotStartedError:
+        await store.claim(stream_of(run_id), cancelled, after=1)
+        return cancelled
     recording.check_unended()
     for callee in recording.callees.values():
         # It has not begun, has ended, or ends by itself.
         with contextlib.suppress(NotFoundError, NotKeptError, UsageError, BusyError):
             await cancel_idle(store, callee, actor, reason)
-    cancelled = RunCancelled(actor=actor, reason=reason)
     events = closing(recording.journal().open_calls, cancelled)
     last = recording.history[-1].seq
     await store.claim(stream_of(run_id), *events, after=last)

@@ -102,8 +102,8 @@ class Assignment:
 
         blobs: What is stored with these, by digest.
 
-        after: The number of the last event of a run that is resumed; ``None``: its
-            stream begins with *events*.
+        after: The number of the last event of a run that is resumed, or was queued;
+            ``None``: its stream begins with *events*.
 
         ahead: The start is not awaited: it becomes durable with the first call, or
             with the end, before any of these leaves the host.
@@ -246,7 +246,11 @@ class Executor:
         if given.after is None:
             return Recorder(self.store.create(stream, trace), given.journal)
         log = await self.store.claim(
-            stream, *given.events, after=given.after, trace=trace
+            stream,
+            *given.events,
+            after=given.after,
+            trace=trace,
+            blobs=given.blobs,
         )
         return Recorder.claimed(log, given.journal, given.events)
 

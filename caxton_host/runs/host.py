@@ -179,6 +179,7 @@ class Host:
         run_id: str | None = None,
         on_started: Callable[[str], None] | None = None,
         ahead: bool = False,
+        queued: bool = False,
     ) -> str:
         """
         Run an agent to its end, and return the id of the run.
@@ -196,13 +197,16 @@ class Host:
                 with the first call, or with the end, before any of these leaves the
                 host.
 
+            queued: The run was queued: `RunQueued` is all that its stream has.
+
         Raises:
             UsageError: The module, the input or a name is refused, or the agent is
                 frozen; no event was written.
 
             ServerUnavailable: A required server is down; no event was written.
 
-            BusyError: The host has as many runs as it takes; no event was written.
+            BusyError: The host has as many runs as it takes, or a queued run was
+                started elsewhere, or cancelled; no event was written.
 
             StoreError: An event could not be stored.
 
@@ -226,9 +230,8 @@ class Host:
             await self.freezes.check(request.agent, request.actor)
             async with self.tools.open(scope) as tools:
                 given = await self._started(scope, request, tools)
-                await self.executor.execute(
-                    replace(given, ahead=ahead), tools, on_started
-                )
+                given = replace(given, ahead=ahead, after=1 if queued else None)
+                await self.executor.execute(given, tools, on_started)
         return run_id
 
     def new_id(self) -> str:

@@ -24,6 +24,9 @@ from ..core.log.events import (
     CallResolved,
     LogWritten,
     Recorded,
+    RunCancelled,
+    RunFailed,
+    RunQueued,
     RunResumed,
     RunStarted,
     RunSuspended,
@@ -39,7 +42,14 @@ from ..core.log.runs import (
 )
 from ..core.names import AGENTS, called_run, run_of, stream_of
 from ..core.programs import Program, digests_of
-from ..errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
+from ..errors import (
+    CaxtonError,
+    LogBrokenError,
+    NotFoundError,
+    NotKeptError,
+    NotStartedError,
+    UsageError,
+)
 from ..lib import codec, json_schema
 from ..ports.history import Streams
 from ..ports.sandbox import Guest
@@ -47,6 +57,9 @@ from ..ports.sandbox import Guest
 #: Events that are recorded while no host drives the run. The time before them does
 #: not count towards the limit ``wall``.
 _FROM_OUTSIDE = (RunResumed, ApprovalDecided, CallResolved)
+
+#: Events that end a run that was queued, before it starts.
+_UNSTARTED = frozenset(one.__name__ for one in (RunCancelled, RunFailed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +71,7 @@ class Recording:
         history: Its events, in order, behind those that it inherited. None of them
             was erased.
 
-        own: Those of its own stream.
+        own: Those of its own stream, from its start on.
 
         started: The first of these.
 
@@ -83,6 +96,10 @@ class Recording:
             NotFoundError: There is no such run.
 
             NotKeptError: It was erased.
+
+            NotStartedError: It is queued.
+
+            UsageError: It ended before it started.
 
             LogBrokenError: Its log lacks what an execution needs.
         """
@@ -261,9 +278,13 @@ class Recording:
 
             judging: Calls are judged by the recorded grant.
         """
+        now = {bound.name for bound in today}
         journal = Journal(
             compare_fuel=compare_fuel,
-            bounds=(*bounds_of(self.started.bounds), *today),
+            bounds=(
+                *(one for one in bounds_of(self.started.bounds) if one.name not in now),
+                *today,
+            ),
             matches=json_schema.fits,
             grant=Grant.from_payload(self.started.grants) if judging else None,
         )
@@ -387,12 +408,28 @@ async def _stream(run_id: str, store: Streams) -> _Stream | None:
     events = await store.read(stream_of(run_id))
     if not events:
         return None
+    if events[0].type == RunQueued.__name__:
+        queued, *events = events
+        if not events:
+            raise NotStartedError(run_id)
+        if events[0].type in _UNSTARTED:
+            raise _unstarted(queued, ENDS[events[0].type])
     started = events[0].event
-    if events[0].type == "RunStarted" and started is None:
+    if events[0].type == RunStarted.__name__ and started is None:
         raise _erased(events[0])
     if not isinstance(started, RunStarted):
         raise LogBrokenError(f"run {run_id} does not begin with RunStarted")
     return _Stream(run_id=run_id, events=events, started=started)
+
+
+def _unstarted(queued: Recorded, state: str) -> CaxtonError:
+    if queued.event is None:
+        return _erased(queued)
+    run_id = run_of(queued.stream)
+    return UsageError(
+        f"run {run_id} is {state}, and had not started",
+        fix=f"caxton runs show {run_id}",
+    )
 
 
 def _erased(recorded: Recorded) -> NotKeptError:

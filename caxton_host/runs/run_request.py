@@ -9,18 +9,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from ..config import Agent
 from ..core import clients
 from ..core.calls import JSON, Completed
 from ..core.commands import ABI, Command
-from ..core.grants.bounds import Bound, bounds_of, reached
+from ..core.grants.bounds import TODAY, Bound, bounds_of, reached
 from ..core.grants.call_terms import Terms
 from ..core.grants.forks import Point
 from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import Catalogue, shown
 from ..core.limits import Limits
-from ..core.log.events import Event, RunStarted, settled
+from ..core.log.events import Event, RunQueued, RunStarted, settled
 from ..core.programs import Program
 from ..core.text.redact import Redactor
 from ..core.tools.contexts import BUILT_IN, PROMPT, prompted
@@ -73,6 +74,8 @@ class RunRequest:
         unvouched: The names of variables that no operator gave: no source of values.
 
         task_ttl: See `RunStarted`.
+
+        priority: See `RunQueued`.
     """
 
     agent: str
@@ -99,9 +102,10 @@ class RunRequest:
     carried: dict[str, JSON] | None = None
     unvouched: Collection[str] = ()
     task_ttl: int | None = None
+    priority: int = 0
 
     @classmethod
-    def of(cls, agent: Agent, code: Code, actor: dict[str, JSON]) -> RunRequest:
+    def of(cls, agent: Agent, code: Code, actor: dict[str, JSON]) -> Self:
         """Return the request of an actor for a run of an agent that executes *code*."""
         return cls(
             agent=agent.name,
@@ -116,6 +120,39 @@ class RunRequest:
             actor=actor,
             command=code.command,
             files=code.files,
+            priority=agent.priority,
+        )
+
+    def from_queue(self, queued: RunQueued, files: Mapping[str, bytes]) -> Self:
+        """
+        Return this request, of its agent as it is now, as the one that was queued.
+
+        What its agent is granted now binds the run beside what it was granted then.
+
+        Args:
+            queued: The event.
+
+            files: The bytes of its files, by their digests.
+
+        Raises:
+            UsageError: It is bound by a grant of an unknown form.
+        """
+        given = Grant.from_payload(queued.grants)
+        bounds = bounds_of(queued.bounds)
+        if grants_digest(self.grant) != queued.grants_sha256:
+            bounds = (*bounds, Bound(name=TODAY, grant=self.grant))
+        return replace(
+            self,
+            grant=given,
+            bounds=bounds,
+            input=queued.input,
+            context=queued.context,
+            trigger=queued.trigger,
+            trace={key: str(value) for key, value in (queued.trace or {}).items()},
+            command=Command.from_payload(queued.command),
+            files=files,
+            unvouched=tuple(map(str, queued.unvouched)),
+            task_ttl=queued.task_ttl,
         )
 
     def servers(self, known: Collection[str]) -> list[str]:
@@ -245,6 +282,43 @@ def _check_secrets(program: Program, redact: Redactor) -> None:
                 f"the program {program.name} holds a secret of the configuration",
                 fix="leave it out: servers get their secrets from the configuration",
             )
+
+
+def queued_as(
+    request: RunRequest, host: str | None, redact: Redactor
+) -> tuple[RunQueued, Mapping[str, bytes]]:
+    """
+    Return the event that a run is queued with, and what is kept with it, by digest.
+
+    Args:
+        request: The request.
+
+        host: See `RunQueued`.
+
+        redact: Removes secrets from input, context and command.
+    """
+    program = request.program
+    digest = codec.sha256(request.module)
+    queued = RunQueued(
+        agent=request.agent,
+        actor=request.actor,
+        module_sha256=digest,
+        input=redact.value(request.input),
+        context=redact.value(request.context),
+        grants=request.grant.to_payload(),
+        grants_sha256=grants_digest(request.grant),
+        trigger=request.trigger,
+        host=host,
+        priority=request.priority,
+        program=program.to_payload() if program else None,
+        command=redact.value(request.command.to_payload()),
+        bounds=tuple(bound.to_payload() for bound in request.bounds),
+        unvouched=tuple(sorted(request.unvouched)),
+        trace={**request.trace},
+        task_ttl=request.task_ttl,
+    )
+    kept = {digest: request.module, **request.files}
+    return queued, {**kept, **(program.blobs if program else {})}
 
 
 def started_as(

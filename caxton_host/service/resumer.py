@@ -104,10 +104,12 @@ class Resumer:
         self._all = False
         try:
             rows = await self.service.store.reader.runs(_MAX_RUNS, state="suspended")
-            rows += await self.service.store.leases.idle()
+            idle = await self.service.store.leases.idle()
         except StoreError as exc:
             logger.warning("runs that wait cannot be read: %s", exc)
             return
+        await self.service.placer.look_at([row for row in idle if not row.epoch])
+        rows += [row for row in idle if row.epoch]
         # A run that was driven again since waits for something else.
         self._fresh |= {
             row.run_id

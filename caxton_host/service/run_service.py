@@ -10,6 +10,7 @@ see is reported as not found.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hmac
 import json
@@ -22,15 +23,25 @@ from ..config.narrowing import narrowings
 from ..core.calls import JSON, Completed
 from ..core.grants.approvals import Verdict
 from ..core.grants.principals import Principal, Scope
-from ..core.log.events import RunCancelled
+from ..core.log.events import Event, RunCancelled
 from ..core.log.requests import Resolution
-from ..core.log.runs import RunRow
-from ..core.names import nearest
+from ..core.log.runs import ENDS, UNDER_WAY, RunRow
+from ..core.names import nearest, stream_of
 from ..core.questions import Said
 from ..core.tools.contexts import CONVERSATION
-from ..errors import BusyError, ForbiddenError, NotFoundError, Suspend, UsageError
+from ..errors import (
+    BusyError,
+    ForbiddenError,
+    LeaseLost,
+    NotFoundError,
+    StoreError,
+    Suspend,
+    UsageError,
+)
 from ..lib import codec
 from ..lib.json_schema import input_check
+from ..placement.in_process import InProcess
+from ..ports.placement import Placement
 from ..ports.serving import ServingStore
 from ..runs.admission import RunQueue, Ticket
 from ..runs.approvals import Word, say
@@ -40,8 +51,9 @@ from ..runs.host import Host
 from ..runs.modules import AgentDescription, Library
 from ..runs.questions import answer, meant
 from ..runs.recording import Recording
-from ..runs.run_request import ForkRequest, RunRequest
+from ..runs.run_request import ForkRequest, RunRequest, check_request
 from .code_tools import CodeTools
+from .placing import Placer
 from .read_log import ReadLog
 from .run_tasks import Driving, RunTasks, Watchers
 
@@ -121,6 +133,9 @@ HOST: Mapping[str, JSON] = {"kind": "service", "id": "host", "authenticated": Fa
 
 _NONE: Mapping[str, JSON] = {}
 
+#: Seconds between two looks at a run that another host drives, or that is queued.
+_EVERY_S = 0.25
+
 
 def _ignore(_run: str) -> None:
     """Ignore a run."""
@@ -149,6 +164,10 @@ class Service:
         reads: Records who reads runs.
 
         code: Describes the agents that execute what their caller sends.
+
+        placement: Decides which host tries to start those that wait.
+
+        placer: Queues them, and starts those that this host claims.
     """
 
     host: Host
@@ -159,12 +178,21 @@ class Service:
     library: Library = field(default_factory=Library)
     decided: Callable[[str], None] = _ignore
     reads: ReadLog = field(default_factory=ReadLog)
+    placement: Placement = field(default_factory=InProcess)
     code: CodeTools = field(init=False)
+    placer: Placer = field(init=False)
 
     def __post_init__(self) -> None:
         host = self.host
         self.code = CodeTools(
             tools=host.tools, servers=host.servers, config=self.config
+        )
+        self.placer = Placer(
+            host=host,
+            store=self.store,
+            config=self.config,
+            background=self.background,
+            placement=self.placement,
         )
 
     @property
@@ -219,7 +247,7 @@ class Service:
         Start a run, and return its id once its start is durable, or runs `ahead`.
 
         It goes on in the background. If the caller is cancelled before it has begun,
-        it does not begin.
+        it does not begin. Without a free place it is queued, which is durable then.
 
         Args:
             who: The principal, which is recorded as the actor.
@@ -262,8 +290,35 @@ class Service:
             )
 
         ticket = ticket or self.line.take(who.key)
-        await self.background.begin(run_id, ticket, self._for(who, driving))
+        is_free = self.line.present <= self.line.places and self.placement.is_empty
+        if is_free or not self._may_queue(who, wanted):
+            await self.background.begin(run_id, ticket, self._for(who, driving))
+            return run_id
+        ticket.leave()
+        await self.host.freezes.check(agent.name, who.actor)
+        check_request(request, self.host.redact)
+        try:
+            await self.placer.submit(run_id, request)
+        except LeaseLost:
+            if wanted.key is None:
+                raise
+            # The same request has come twice, at the same time.
         return run_id
+
+    def _may_queue(self, who: Principal, wanted: Submission) -> bool:
+        """Return whether the log may hold all that a run needs to start."""
+        config = self.config()
+        given = {**wanted.variables, **who.claims}
+        private = (
+            key
+            for key, variable in config.context.items()
+            if variable.private and (variable.claim or key) in given
+        )
+        passed_on = who.token and any(
+            server.oauth and server.oauth.flow == "exchange"
+            for server in config.servers.values()
+        )
+        return not passed_on and not any(private)
 
     def _for(self, who: Principal, driving: Driving) -> Driving:
         """Return *driving*, for which the access token of *who* is kept."""
@@ -378,6 +433,29 @@ class Service:
         row = await self.store.reader.row(run_id)
         return row if row and sees(who, row) else None
 
+    async def over(self, run_id: str) -> Event | None:
+        """
+        Wait until a run has ended, or is suspended, wherever it is driven.
+
+        Returns:
+            The event that says so; ``None`` if it was erased.
+
+        Raises:
+            StoreError: Nothing more is recorded of it now.
+        """
+        while True:
+            if end := await self.background.over(run_id):
+                return end
+            row = await self.store.reader.row(run_id)
+            if row is None:
+                raise StoreError(f"the start of run {run_id} could not be stored")
+            if row.state not in UNDER_WAY:
+                history = await self.store.reader.read(stream_of(run_id))
+                return next(one.event for one in history[::-1] if one.type in ENDS)
+            if row.epoch and row in await self.store.leases.idle():
+                raise StoreError(f"no host drives run {run_id}: its log failed")
+            await asyncio.sleep(_EVERY_S)
+
     async def recording(self, who: Principal, run_id: str) -> Recording:
         """
         Return what a run did that *who* may see.
@@ -415,6 +493,7 @@ class Service:
                     fix="look at the run again in a moment",
                 )
             await cancel_idle(self.store, run_id, who.actor, end.reason)
+            await self.placement.cancel(run_id)
         return (await self.row(who, run_id)).state
 
     async def resume(

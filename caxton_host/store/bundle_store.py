@@ -33,13 +33,21 @@ from ..core.log.chain import (
     payload_digest,
 )
 from ..core.log.checkpoint import Note, parse_note
-from ..core.log.events import Event, Recorded, RunErased, RunStarted, from_payload
+from ..core.log.events import (
+    Event,
+    Recorded,
+    RunErased,
+    RunQueued,
+    RunStarted,
+    from_payload,
+)
 from ..core.log.tree import inclusion, is_consistent
 from ..core.names import RUN
 from ..errors import BadBytes, NotFoundError, StoreError, UsageError
 from ..lib.codec import decode_trusted
 from ..lib.signing import judge
 from ..ports.log import EventLog, Trace
+from ..ports.placement import Within
 
 #: Bytes of a bundle, which is kept in memory.
 MAX_BUNDLE = 1 << 30
@@ -236,6 +244,8 @@ class _Check:
     def _forked_from(self, part: Part, first: Sealed) -> object:
         if first.payload is None and part == self.bundle.header.parts[0]:
             return None  # erased: nothing says that it was forked
+        if first.type == RunQueued.__name__:
+            return None
         if first.type != RunStarted.__name__ or first.payload is None:
             return False
         return _payload(first.payload, {"forked_from": False}).get("forked_from")
@@ -318,11 +328,27 @@ class BundleStore:
         del trace
         _refuse(stream)
 
+    async def enter(
+        self,
+        stream: str,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        within: Within | None = None,
+    ) -> None:
+        """Refuse: a bundle takes no events."""
+        del events, blobs, within
+        _refuse(stream)
+
     async def claim(
-        self, stream: str, *events: Event, after: int, trace: Trace | None = None
+        self,
+        stream: str,
+        *events: Event,
+        after: int,
+        trace: Trace | None = None,
+        blobs: Mapping[str, bytes] | None = None,
     ) -> EventLog:
         """Refuse: a bundle takes no events."""
-        del events, after, trace
+        del events, after, trace, blobs
         _refuse(stream)
 
     async def read(self, stream: str) -> list[Recorded]:

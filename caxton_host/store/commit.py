@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from ..core.grants.settlement import Correction
 from ..core.log.chain import GENESIS
 from ..core.log.checkpoint import Note
-from ..core.log.events import RunStarted
+from ..core.log.events import RunQueued, RunStarted
 from ..core.log.runs import ENDS, RunRow
 from ..core.names import run_of
 from ..errors import CaxtonError, LogSetBackError, StoreError
@@ -206,17 +206,17 @@ class Batch:
             self.events.append((line.stream, seq, *draft[:6], previous))
             self.payloads.append((draft.salt, draft.payload))
             if draft.type in ENDS:
-                self._project(line.stream, draft)
+                self._project(line.stream, seq, draft)
             if line.places:
                 settle(self.ledger, line.stream, draft.event)
         self.heads[line] = seq, previous
         self.blobs.update(group.blobs)
 
-    def _project(self, stream: str, draft: Draft) -> None:
+    def _project(self, stream: str, seq: int, draft: Draft) -> None:
         run_id, event = run_of(stream), draft.event
         if not run_id:
             return
-        if isinstance(event, RunStarted):
+        if isinstance(event, RunQueued | RunStarted) and seq == 1:
             # What came before it changed nothing: there was no such run.
             self.states.pop(run_id, None)
             self._newest[run_id] = len(self.started)
@@ -241,7 +241,7 @@ class Batch:
         return [(key, data, len(data)) for key, data in sorted(self.blobs.items())]
 
     def state_rows(self) -> list[Row]:
-        """Return state, end, owner, epoch, run id."""
+        """Return the fields of each change of another run, and its id."""
         return [(*after, run_id) for run_id, after in sorted(self.states.items())]
 
     def budget_rows(self) -> list[Row]:

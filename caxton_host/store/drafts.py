@@ -13,7 +13,14 @@ from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 from ..core.log.chain import SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.log.events import Event, RunResumed, RunStarted, from_payload, to_payload
+from ..core.log.events import (
+    Event,
+    RunQueued,
+    RunResumed,
+    RunStarted,
+    from_payload,
+    to_payload,
+)
 from ..core.log.runs import ENDS, GOING_ON, RunRow
 from ..core.names import run_of
 from ..errors import (
@@ -132,29 +139,36 @@ class Change(NamedTuple):
     The change of the row of a run by an event.
 
     Attributes:
-        epoch: ``None``: unchanged.
+        epoch, host, trace_id: ``None``: unchanged.
     """
 
     state: str
     ended_at: int | None
     owner: str | None
     epoch: int | None
+    host: str | None
+    trace_id: str | None
 
     def of(self, row: RunRow) -> RunRow:
         """Return *row* with the change applied."""
-        epoch = row.epoch if self.epoch is None else self.epoch
+        kept = {
+            key: getattr(row, key) if value is None else value
+            for key, value in self._asdict().items()
+            if key in _KEPT
+        }
         return replace(
-            row,
-            state=self.state,
-            ended_at=self.ended_at,
-            owner=self.owner,
-            epoch=epoch,
+            row, state=self.state, ended_at=self.ended_at, owner=self.owner, **kept
         )
 
 
-def started(run_id: str, draft: Draft, event: RunStarted) -> RunRow:
+#: What of a row an event may leave as it is.
+_KEPT = {"epoch", "host", "trace_id"}
+
+
+def started(run_id: str, draft: Draft, event: RunQueued | RunStarted) -> RunRow:
     """Return the row of a run that begins with *event*."""
     tenant = event.actor.get("tenant")
+    begun = isinstance(event, RunStarted)
     return RunRow(
         run_id=run_id,
         agent=event.agent,
@@ -165,8 +179,8 @@ def started(run_id: str, draft: Draft, event: RunStarted) -> RunRow:
         ended_at=None,
         host=event.host,
         trace_id=draft.trace_id,
-        owner=event.host,
-        epoch=1,
+        owner=event.host if begun else None,
+        epoch=int(begun),
         tenant=None if tenant is None else str(tenant),
     )
 
@@ -175,11 +189,15 @@ def change(draft: Draft) -> Change:
     """Return the change of a run by *draft*, of a type in `ENDS` but the first."""
     state, event = ENDS[draft.type], draft.event
     resumed = event if isinstance(event, RunResumed) else None
+    begun = event if isinstance(event, RunStarted) else None
+    driven = resumed or begun
     return Change(
         state=state,
         ended_at=None if state in GOING_ON else draft.recorded_at,
-        owner=resumed.host if resumed else None,
-        epoch=resumed.epoch if resumed else None,
+        owner=driven.host if driven else None,
+        epoch=resumed.epoch if resumed else 1 if begun else None,
+        host=begun.host if begun else None,
+        trace_id=draft.trace_id if begun else None,
     )
 
 

@@ -215,6 +215,21 @@ _SETTINGS = {
 }
 
 
+def libpq_address(url: str) -> str | None:
+    """
+    Return the address of a PostgreSQL as its own programs take it, or ``None``.
+
+    >>> libpq_address("postgresql+psycopg://me:x@db/log")
+    'postgresql://me:x@db/log'
+    >>> libpq_address("sqlite:///caxton.db") is None
+    True
+    """
+    parsed = sa.make_url(url)
+    if parsed.get_backend_name() != "postgresql":
+        return None
+    return parsed.set(drivername="postgresql").render_as_string(hide_password=False)
+
+
 def _open_server(url: sa.URL, *, write: bool) -> sa.Engine:
     """
     Return an engine for the database at *url*, after a check.

@@ -29,7 +29,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ..core.calls import JSON
 from ..core.log.checkpoint import Checkpoint, Note, parse_note
-from ..core.log.events import Event, LogRestored, RunSuspended
+from ..core.log.events import Event, LogRestored, RunCancelled, RunSuspended
 from ..core.log.runs import GOING_ON, RESTORED
 from ..core.log.tree import Frontier
 from ..core.names import stream_of
@@ -139,12 +139,14 @@ class Incarnation:
         copy, marks, database = self.copy, self._marks, self._database
         if copy is None or marks is None:
             raise StoreError("the log is not a copy")
-        query = sa.select(runs.c.run_id).where(runs.c.state.in_(sorted(GOING_ON)))
-        going_on = await database.rows(query)
+        query = sa.select(runs.c.run_id, runs.c.state)
+        going_on = await database.rows(query.where(runs.c.state.in_(sorted(GOING_ON))))
         for row in going_on:
-            await database.record(
-                stream_of(row.run_id), [RunSuspended(reason=RESTORED)]
-            )
+            end: Event = RunSuspended(reason=RESTORED)
+            if row.state == "queued":
+                # It may have started after the copy.
+                end = RunCancelled(actor=actor, reason="its log was restored")
+            await database.record(stream_of(row.run_id), [end])
         restored = LogRestored(
             size=copy.size,
             root=copy.root.hex(),

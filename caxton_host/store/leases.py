@@ -261,15 +261,17 @@ class Leases:
         """
         Return the runs under way that no living host drives, oldest first.
 
-        They include runs that this host stopped driving because their logs failed.
+        Those are among them that no living host has in its queue, and those that this
+        host stopped driving because their logs failed.
         """
-        rows = await self._reader.running()
-        owners = {row.owner for row in rows if row.owner is not None}
-        living = await asyncio.to_thread(self._hosts.living, owners)
+        rows = await self._reader.under_way()
+        owners = {row: row.owner or row.host for row in rows}
+        known = {owner for owner in owners.values() if owner is not None}
+        living = await asyncio.to_thread(self._hosts.living, known)
         return [
             row
-            for row in rows
-            if row.owner not in living
+            for row, owner in owners.items()
+            if owner not in living
             or (row.owner == self.host and not self._drives(stream_of(row.run_id)))
         ]
 

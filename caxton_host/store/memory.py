@@ -15,13 +15,14 @@ from dataclasses import replace
 from ..core.calls import JSON
 from ..core.grants.settlement import Correction
 from ..core.log.chain import GENESIS
-from ..core.log.events import Event, Recorded, RunErased, RunStarted
+from ..core.log.events import Event, Recorded, RunErased, RunQueued, RunStarted
 from ..core.log.requests import Request
-from ..core.log.runs import ENDS, RunRow
+from ..core.log.runs import ENDS, UNDER_WAY, RunRow
 from ..core.names import RUN, is_called, run_of, stream_of
 from ..errors import CursorError, LeaseLost, NotFoundError
 from ..lib.codec import sha256
 from ..ports.log import Refused, Reservation, ServerProtocol, Trace
+from ..ports.placement import Within
 from ..ports.serving import TokenRow
 from ..ports.watch import Clock
 from .drafts import (
@@ -196,8 +197,25 @@ class MemoryStore:
         drafter.recorded_at, drafter.seq = last.recorded_at, last.seq
         return MemoryLog(self, drafter, last.seq)
 
+    async def enter(
+        self,
+        stream: str,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        within: Within | None = None,
+    ) -> None:
+        """Begin a stream that nobody drives yet."""
+        if within:
+            within(None)
+        await self.create(stream).append(*events, blobs=blobs)
+
     async def claim(
-        self, stream: str, *events: Event, after: int, trace: Trace | None = None
+        self,
+        stream: str,
+        *events: Event,
+        after: int,
+        trace: Trace | None = None,
+        blobs: Mapping[str, bytes] | None = None,
     ) -> MemoryLog:
         """
         Add *events* to a stream that no living host drives, and return its log.
@@ -213,7 +231,7 @@ class MemoryStore:
             raise driven(run_id, owner)
         if len(self.streams[stream]) != after:
             raise grown(stream)
-        await log.append(*events)
+        await log.append(*events, blobs=blobs)
         return log
 
     async def record(self, stream: str, events: Sequence[Event]) -> None:
@@ -241,7 +259,9 @@ class MemoryStore:
         line = self.streams.get(stream, [])
         starts = sum(isinstance(draft.event, RunStarted) for draft in drafts)
         run_id = run_of(stream)
-        if len(line) != seq or (run_id and starts > (run_id not in self.rows)):
+        row = self.rows.get(run_id)
+        begun = row is not None and row.epoch > 0
+        if len(line) != seq or (run_id and starts > (not begun)):
             return False
         self.streams[stream] = line
         for draft in drafts:
@@ -266,8 +286,9 @@ class MemoryStore:
         return True
 
     def _project(self, run_id: str, draft: Draft) -> None:
-        if isinstance(draft.event, RunStarted):
-            self.rows[run_id] = started(run_id, draft, draft.event)
+        event = draft.event
+        if isinstance(event, RunQueued | RunStarted) and run_id not in self.rows:
+            self.rows[run_id] = started(run_id, draft, event)
         elif run_id in self.rows:
             self.rows[run_id] = change(draft).of(self.rows[run_id])
 
@@ -467,8 +488,12 @@ class MemoryLeases:
 
     async def idle(self) -> list[RunRow]:
         """Return the runs under way that no living host drives, oldest first."""
-        rows = await self._store.reader.runs(len(self._store.rows), state="running")
-        return [row for row in reversed(rows) if row.owner not in self.joined]
+        rows = await self._store.reader.runs(len(self._store.rows))
+        return [
+            row
+            for row in reversed(rows)
+            if row.state in UNDER_WAY and (row.owner or row.host) not in self.joined
+        ]
 
 
 class MemoryRequests:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 
-_HEAD = "0008"
+_HEAD = "0009"
 _ALONE = {
     "sqlite": ["BEGIN IMMEDIATE"],
     # The number is ours: "caxt".

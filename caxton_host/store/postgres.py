@@ -243,7 +243,8 @@ _OTHERS = (
 )""",
     """changed AS (
   UPDATE runs SET state = t.state, ended_at = t.ended_at, owner = t.owner,
-    epoch = coalesce(t.epoch, runs.epoch) FROM {state}
+    epoch = coalesce(t.epoch, runs.epoch), host = coalesce(t.host, runs.host),
+    trace_id = coalesce(t.trace_id, runs.trace_id) FROM {state}
   WHERE runs.run_id = t.run_id
 )""",
     """spent AS (

@@ -131,6 +131,13 @@ requests = sa.Table(
     sa.CheckConstraint("(run_id IS NULL) <> (host IS NULL)", name="ck_requests_to"),
     sqlite_autoincrement=True,
 )
+_QUEUED = sa.text("state = 'queued'")
+sa.Index(
+    "ix_runs_queued",
+    runs.c.started_at,
+    sqlite_where=_QUEUED,
+    postgresql_where=_QUEUED,
+)
 _OPEN = sa.text("outcome IS NULL")
 sa.Index(
     "ix_requests_open",

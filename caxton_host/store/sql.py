@@ -6,7 +6,7 @@ A store is a set of parts over one `Database`. Callers take the part that they n
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from types import TracebackType
 from typing import Self
 from weakref import WeakValueDictionary
@@ -19,6 +19,7 @@ from ..core.log.events import Event
 from ..errors import LeaseLost, NotFoundError, StoreError
 from ..lib.signing import Signer
 from ..ports.log import Trace
+from ..ports.placement import Within
 from ..ports.watch import Clock
 from .budgets import Budgets
 from .commit import CommittedMark, Group, Line
@@ -212,8 +213,28 @@ class SqlStore:
         self._database.require_write()
         return self._log(*await self._end(stream, trace))
 
+    async def enter(
+        self,
+        stream: str,
+        *events: Event,
+        blobs: Mapping[str, bytes] | None = None,
+        within: Within | None = None,
+    ) -> None:
+        """
+        Begin a stream that nobody drives yet; *within* is called in the transaction.
+
+        Raises:
+            StoreError: They could not be stored.
+        """
+        await self.create(stream).append(*events, blobs=blobs, within=within)
+
     async def claim(
-        self, stream: str, *events: Event, after: int, trace: Trace | None = None
+        self,
+        stream: str,
+        *events: Event,
+        after: int,
+        trace: Trace | None = None,
+        blobs: Mapping[str, bytes] | None = None,
     ) -> SqlLog:
         """
         Add *events* to a stream that no living host drives, and return its log.
@@ -230,7 +251,8 @@ class SqlStore:
         if drafter.seq != after:
             raise await self.leases.refusal(stream)
         guard = self.leases.takeover(stream)
-        group = Group(line, drafter.draft(events), {}, guard=guard)
+        kept = self._writer.missing(blobs or {}) if self._writer else {}
+        group = Group(line, drafter.draft(events), kept, guard=guard)
         try:
             await self._database.commit(group)
         except LeaseLost:

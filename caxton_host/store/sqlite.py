@@ -56,9 +56,10 @@ PAYLOAD = _insert(payloads, payloads.c.keys())
 # Digest, bytes, size. An existing digest is left unchanged.
 _BLOB = f"{_insert(blobs, blobs.c.keys())} ON CONFLICT DO NOTHING"
 _STARTED = _insert(runs, [field.name for field in fields(RunRow)])
-# State, end, owner, epoch or nothing, run id.
+# State, end, owner; epoch, host, trace id or nothing; run id.
 _STATE = """\
-UPDATE runs SET state = ?, ended_at = ?, owner = ?, epoch = coalesce(?, epoch)
+UPDATE runs SET state = ?, ended_at = ?, owner = ?, epoch = coalesce(?, epoch),
+  host = coalesce(?, host), trace_id = coalesce(?, trace_id)
 WHERE run_id = ?"""
 _USED = "SELECT used, since FROM budgets WHERE key = ?"
 # Key, what is used now, since when.

@@ -23,6 +23,7 @@ from ..core.log.events import Event
 from ..core.log.runs import ENDS
 from ..errors import StoreError
 from ..ports.log import Refused, Reservation
+from ..ports.placement import Within
 from .commit import Committer, Group, Line, LockedError, Outcome
 from .drafts import Drafter
 
@@ -319,9 +320,11 @@ class SqlLog:
         *events: Event,
         blobs: Mapping[str, bytes] | None = None,
         reserve: Sequence[Reservation] = (),
+        within: Within | None = None,
     ) -> Refused | None:
         """Add *events*, and return once they and all before them are durable."""
         group = self._group(events, blobs, reserve)
+        group.guard = within
         if group.is_empty and not self._line.outstanding:
             return None
         try:

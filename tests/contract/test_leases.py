@@ -21,12 +21,20 @@ from caxton_host.core.log.events import (
     RunSuspended,
 )
 from caxton_host.errors import BusyError, LeaseLost, NotFoundError
+from caxton_host.lib.codec import sha256
 from caxton_host.ports.log import EventLog
 from caxton_host.store.leases import FileLeases
 from caxton_host.store.leases_postgres import PostgresLeases
 from caxton_host.store.memory import MemoryStore
 from caxton_host.store.sql import SqlStore
-from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
+from tests.unit.store.fakes import (
+    FakeClock,
+    FakeEntropy,
+    line,
+    run_queued,
+    run_started,
+    url,
+)
 
 ONE, TWO = "host/1", "host/2"
 RUN = "run/0193"
@@ -350,3 +358,34 @@ async def test_request_for_a_run_that_is_not_there_is_refused(hosts: Hosts) -> N
     with pytest.raises(NotFoundError, match="no run 'x'"):
         await store.requests.ask_run("x", "cancel", {}, "")
     assert await store.requests.outcome(1) is None
+
+
+async def test_a_run_that_is_queued_is_started_once(hosts: Hosts) -> None:
+    # law 6
+    one, two = await hosts.store(ONE), await hosts.store(TWO)
+    module = b"a module"
+    await one.enter(RUN, run_queued(), blobs={sha256(module): module})
+    row = await two.reader.row("0193")
+    assert row is not None
+    assert (row.state, row.owner, row.epoch) == ("queued", None, 0)
+
+    started = replace(run_started(), host=TWO)
+    await two.claim(RUN, started, after=1, blobs={})
+    with pytest.raises(BusyError):
+        await one.claim(RUN, replace(run_started(), host=ONE), after=1)
+
+    row = await one.reader.row("0193")
+    assert row is not None
+    assert (row.state, row.owner, row.host, row.epoch) == ("running", TWO, TWO, 1)
+    assert await two.reader.blob(sha256(module)) == module
+
+
+async def test_what_is_queued_by_a_living_host_is_not_idle(hosts: Hosts) -> None:
+    one, two = await hosts.store(ONE), await hosts.store(TWO)
+    await one.enter(RUN, run_queued(host=ONE))
+    await one.enter("run/0194", run_queued(host="host/0"))
+    await one.enter("run/0195", run_queued())
+
+    idle = await two.leases.idle()
+
+    assert [row.run_id for row in idle] == ["0194", "0195"]

@@ -96,6 +96,12 @@ async def completed_with_a_question(it: Studio) -> None:
 
 
 @scene
+async def completed_after_a_queue(it: Studio) -> None:
+    await it.start(guest(tool("look"), output=None), queued=True)
+    await it.keep()
+
+
+@scene
 async def failed_by_trap(it: Studio) -> None:
     await it.start(guest(tool("look"), then=TRAPS))
     await it.keep()

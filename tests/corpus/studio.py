@@ -37,7 +37,7 @@ from caxton_host.runs.host import Host
 from caxton_host.runs.modules import Library
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.replay import replay
-from caxton_host.runs.run_request import ForkRequest, RunRequest
+from caxton_host.runs.run_request import ForkRequest, RunRequest, queued_as
 from caxton_host.sandbox import WasmSandbox
 from caxton_host.store.copies import copy_cut
 from caxton_host.store.sql import SqlStore
@@ -199,15 +199,25 @@ class Studio:
         )
         return calling.host
 
-    async def start(self, module: bytes, **options: Any) -> None:  # noqa: ANN401 -- of a request
-        """Run a module to its end."""
+    async def start(
+        self,
+        module: bytes,
+        *,
+        queued: bool = False,
+        **options: Any,  # noqa: ANN401 -- of a request
+    ) -> None:
+        """Run a module to its end, after it waited for a place if it was *queued*."""
         given = {"grant": GRANT, **options}
         request = RunRequest(agent="corpus", module=module, actor=WHO, **given)
         host = self.host
         await host.freezes.look()
         # Runs that it calls begin as well.
         self.run_id = host.new_id()
-        await host.start(request, run_id=self.run_id)
+        if queued:
+            event, blobs = queued_as(request, host.stream, host.redact)
+            await self.store.enter(f"run/{self.run_id}", event, blobs=blobs)
+            request = request.from_queue(event, {})
+        await host.start(request, run_id=self.run_id, queued=queued)
 
     def _began(self, run_id: str) -> None:
         self.run_id = run_id
@@ -264,8 +274,8 @@ class Studio:
     async def keep(self) -> None:
         """Write the log of the run to the corpus."""
         history = await self.history()
-        started = history[0].event
-        assert isinstance(started, RunStarted)
+        begun = (one.event for one in history)
+        started = next(one for one in begun if isinstance(one, RunStarted))
         found = await replay(
             self.run_id,
             store=self.store.reader,

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import random  # noqa: TID251 -- drawn from a seed that is printed
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -316,7 +316,12 @@ class Store(MemoryStore):
         return SqlLog(self._writer, drafter, line, lambda: self._process.alive)
 
     async def claim(  # type: ignore[override]
-        self, stream: str, *events: Event, after: int, trace: Trace | None = None
+        self,
+        stream: str,
+        *events: Event,
+        after: int,
+        trace: Trace | None = None,
+        blobs: Mapping[str, bytes] | None = None,
     ) -> SqlLog:
         await self._world.pause()
         last = (await self.reader.read(stream))[-1]
@@ -325,7 +330,7 @@ class Store(MemoryStore):
             raise BusyError("another host drives it")
         log = self._log(stream, trace, Line(stream, (last.seq, last.hash)))
         try:
-            await log.append(*events)
+            await log.append(*events, blobs=blobs)
         except StoreError as exc:
             raise (BusyError("it has grown") if CONFLICT in str(exc) else exc) from None
         self._world.owners[stream] = self._process

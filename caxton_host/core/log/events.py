@@ -155,6 +155,48 @@ class RunStarted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunQueued(Event):
+    """
+    A run was accepted, and waits for a place. `RunStarted` follows, or its end.
+
+    Attributes:
+        module_sha256: Of the module; the log keeps it.
+
+        grants: What its agent was granted then. The run needs that, too.
+
+        trigger: ``api``, ``mcp`` or ``schedule``.
+
+        unvouched: The names of variables that a caller gave.
+
+        trace: The W3C trace context of the caller.
+
+        priority: Its class: a run of a higher one comes first.
+
+        host: The stream of the host whose queue it is in; ``None``: any host's.
+
+        input, context, command, program, bounds, task_ttl: As in `RunStarted`;
+        without what is only known at the start.
+    """
+
+    agent: str
+    actor: Payload
+    module_sha256: str
+    input: JSON
+    context: Payload
+    grants: Payload
+    grants_sha256: str
+    trigger: str
+    host: str | None
+    priority: int = 0
+    program: Payload | None = None
+    command: Payload | None = None
+    bounds: tuple[JSON, ...] = ()
+    unvouched: tuple[JSON, ...] = ()
+    trace: Payload | None = None
+    task_ttl: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolInvoked(Event):
     """
     The agent attempted a call. Open until one of three events closes it.
@@ -781,6 +823,7 @@ _TUPLES = frozenset(
         "unsent",
         "callers",
         "reached",
+        "unvouched",
     }
 )
 #: Keys that are omitted from a payload if they are empty.
@@ -819,14 +862,16 @@ def blobs_of(event: Event) -> set[str]:
     """
     Return the digests of the blobs that *event* names.
 
-    Of a `RunStarted`: the module, the program, the files, the definitions of tools and
-    the resources; of a `ToolCompleted`: the parts that are stored apart.
+    Of a `RunQueued`: the module, the program and the files; of a `RunStarted`, also the
+    definitions of tools and the resources; of a `ToolCompleted`: the parts that are
+    stored apart.
     """
     named: list[tuple[JSON, str]] = []
     digests: list[str] = []
-    if isinstance(event, RunStarted):
+    if isinstance(event, RunQueued | RunStarted):
         digests = [event.module_sha256, *digests_of(event.program)]
         digests += Command.from_payload(event.command).files.values()
+    if isinstance(event, RunStarted):
         named += [(entry, "definition_sha256") for entry in event.catalogue.values()]
         read = cast("dict[str, list[JSON]]", event.resources or {})
         named += [(entry, "sha256") for entries in read.values() for entry in entries]

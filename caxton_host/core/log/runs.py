@@ -17,6 +17,7 @@ from .events import (
     RunCancelled,
     RunCompleted,
     RunFailed,
+    RunQueued,
     RunStarted,
     RunSuspended,
     ToolInvoked,
@@ -25,6 +26,7 @@ from .events import (
 
 #: The state of a run after each of these events.
 ENDS: Mapping[str, str] = {
+    "RunQueued": "queued",
     "RunStarted": "running",
     "RunResumed": "running",
     "RunSuspended": "suspended",
@@ -34,7 +36,10 @@ ENDS: Mapping[str, str] = {
 }
 
 #: The states of a run that has not ended.
-GOING_ON = frozenset({"running", "suspended"})
+GOING_ON = frozenset({"queued", "running", "suspended"})
+
+#: The states of a run that goes on by itself.
+UNDER_WAY = frozenset({"queued", "running"})
 
 #: Why a run of a restored log is suspended, until a person resumes it.
 RESTORED = "restored"
@@ -57,13 +62,16 @@ class RunRow:
     Attributes:
         actor: JSON.
 
-        state: ``running``, ``suspended``, ``completed``, ``failed``, ``cancelled``.
+        state: ``queued``, ``running``, ``suspended``, ``completed``, ``failed``,
+            ``cancelled``.
 
         started_at: Microseconds since 1970, UTC.
 
         ended_at: The same; ``None`` if it has not ended.
 
-        host: The stream of the host process that started it.
+        host: The stream of the host process that started it, or has it in its queue.
+
+        trace_id: That of its start.
 
         owner: The stream of the host that drives it, or drove it until it died;
             ``None``: none has to.
@@ -157,14 +165,9 @@ def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
             run.state = ENDS[recorded.type]
             run.waits_for = _waits_for(event)
         match event:
-            case RunStarted():
-                run.agent, run.actor = event.agent, event.actor
-                run.module_sha256 = event.module_sha256
-                run.program = event.program
+            case RunQueued() | RunStarted():
+                _begin(run, event)
                 run.trace_id = recorded.trace_id
-                run.forked_from = event.forked_from
-                run.bounds = [*event.bounds]
-                run.parent, run.called_by = event.parent, event.called_by
             case ApprovalRequested():
                 waits.add(event.call)
             case ToolInvoked():
@@ -188,6 +191,15 @@ def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
     ends["waits"] = len(waits)
     run.calls = {name: ends[name] for name in ("total", *OUTCOMES, "waits")}
     return run
+
+
+def _begin(run: RunSummary, event: RunQueued | RunStarted) -> None:
+    run.agent, run.actor = event.agent, event.actor
+    run.module_sha256 = event.module_sha256
+    run.program, run.bounds = event.program, [*event.bounds]
+    if isinstance(event, RunStarted):
+        run.forked_from = event.forked_from
+        run.parent, run.called_by = event.parent, event.called_by
 
 
 def _error(event: RunFailed | RunCancelled) -> dict[str, JSON]:

@@ -14,9 +14,9 @@ from ...core.calls import JSON, Completed
 from ...core.grants.forks import forking_point
 from ...core.log.events import ToolInvoked, to_payload
 from ...core.log.requests import RESOLUTIONS, GiveResult, Resolution
-from ...core.log.runs import GOING_ON, RunRow, RunSummary
+from ...core.log.runs import ENDS, GOING_ON, RunRow, RunSummary
 from ...core.names import stream_of
-from ...errors import ToolError, UsageError
+from ...errors import StoreError, ToolError, UsageError
 from ...gateway.results import answered
 from ...runs.executor import trace_of
 from ...runs.explain import checks_of, explanation
@@ -97,11 +97,11 @@ async def going_on(asked: Asked, run_id: str, behind: int = 0) -> Response:
     """
     service = asked.service
     if seconds := asked.number("wait"):
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, StoreError):
             async with asyncio.timeout(seconds):
                 while (await service.row(asked.who, run_id)).epoch <= behind:  # noqa: ASYNC110 -- driven by any host
                     await asyncio.sleep(_PAUSE)
-                await service.background.over(run_id)
+                await service.over(run_id)
     run = await summary_of(service.store.reader, await service.row(asked.who, run_id))
     status = 202 if run.state in GOING_ON else 200
     where = {"location": f"{PREFIX}/runs/{run_id}"}
@@ -232,7 +232,7 @@ _LIST = (
         about="Only runs in this state.",
         schema={
             "type": "string",
-            "enum": ["running", "suspended", "completed", "failed", "cancelled"],
+            "enum": [*sorted({*ENDS.values()})],
         },
     ),
     Parameter(

@@ -34,7 +34,7 @@ from ...errors import BadBytes, ForbiddenError, StoreError, ToolError, UsageErro
 from ...lib.codec import load_json
 from ...lib.http import Client
 from ...lib.machine import local_actor
-from ...ports.serving import TokenRow, Tokens
+from ...ports.serving import Tokens
 from ...ports.watch import Clock
 
 #: Scopes of an authorization server that are ours begin so, or are just their names.
@@ -451,28 +451,7 @@ class TokenIdentity:
             raise self.challenge.refusal("the token is revoked")
         if row.expires_at is not None and row.expires_at <= self.clock.now():
             raise self.challenge.refusal("the token has expired")
-        return _bearer(row)
-
-
-def _bearer(row: TokenRow) -> Principal:
-    """Return the principal of a token of this host."""
-    if SESSION in row.scopes:
-        return Principal(
-            kind="token",
-            id=row.id,
-            scopes=frozenset(),
-            agents=(),
-            sessions=row.agents,
-            tenant=row.tenant,
-        )
-    return Principal(
-        kind="token",
-        id=row.id,
-        scopes=scopes_in(row.scopes),
-        agents=row.agents,
-        roles=row.roles,
-        tenant=row.tenant,
-    )
+        return row.bearer
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,9 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from ...core.grants.principals import Principal
-from ...core.log.events import RunFailed, RunSuspended
-from ...core.log.runs import CHILD, GOING_ON, RunRow
+from ...core.log.events import RunFailed, RunQueued, RunStarted, RunSuspended
+from ...core.log.runs import CHILD, ENDS, GOING_ON, RunRow
+from ...core.names import stream_of
 from ...errors import BusyError, NotFoundError, NotKeptError, UsageError
 from ...runs.agent_tools import AgentTool
 from ...runs.recording import Recording
@@ -36,7 +37,7 @@ _PAGE, _ROWS, _READS = 20, 200, 20
 #: Seconds between two looks at a run that is not driven here.
 _EVERY = 0.5
 #: The states of a run that tasks have other words for.
-_STATUS = {"running": "working", "suspended": "working", "failed": "completed"}
+_STATUS = {**dict.fromkeys(GOING_ON, "working"), "failed": "completed"}
 #: Why a run is suspended that a person has to decide about.
 _FOR_PEOPLE = frozenset({"approval", "in_doubt", CHILD})
 
@@ -117,20 +118,29 @@ class AgentTasks:
             return None
         if not who.owns(json.loads(row.actor)):
             return None
-        recording = await Recording.load(row.run_id, self.service.store.reader)
-        ttl = recording.started.task_ttl or TTL_MS
+        reader = self.service.store.reader
+        recording: Recording | None = None
+        if row.epoch:
+            recording = await Recording.load(row.run_id, reader)
+            history = [*recording.own]
+        else:
+            history = await reader.read(stream_of(row.run_id))
+        first = history[0].event
+        last = recording.latest if recording else history[-1]
+        if not isinstance(first, RunQueued | RunStarted):
+            return None  # It was erased.
+        ttl, state = first.task_ttl or TTL_MS, ENDS[last.type]
         if row.started_at + ttl * 1_000 <= self.service.host.clock.now():
             return None
-        last, said = recording.latest, ""
-        status = _STATUS.get(recording.state, recording.state)
-        if isinstance(last.event, RunSuspended):
+        said, status = "", _STATUS.get(state, state)
+        if recording and isinstance(last.event, RunSuspended):
             said = waits_for(recording)
             if last.event.reason in _FOR_PEOPLE:
                 status = "input_required"
         elif isinstance(last.event, RunFailed) and last.event.kind != "agent_error":
             status = "failed"  # The agent did not say so: something ended it.
         result = None
-        if recording.state not in GOING_ON:
+        if state not in GOING_ON:
             tool = AgentTool(self.service.card(agent))
             result = ended(tool, row.run_id, last.event).model_dump(
                 by_alias=True, mode="json", exclude_none=True

@@ -23,8 +23,7 @@ from mcp.shared.exceptions import MCPError
 from ...core.calls import JSON
 from ...core.grants.freezes import frozen_in
 from ...core.grants.principals import Principal
-from ...core.log.events import Event, LogWritten, RunSuspended, ToolProgress
-from ...core.log.runs import ENDS
+from ...core.log.events import LogWritten, RunSuspended, ToolProgress
 from ...core.names import stream_of
 from ...errors import (
     BusyError,
@@ -34,7 +33,6 @@ from ...errors import (
     NotKeptError,
     OverloadedError,
     ServerUnavailable,
-    StoreError,
     Suspend,
     UsageError,
 )
@@ -52,8 +50,6 @@ Tell = Callable[[float, str], Awaitable[None]]
 #: Takes a log line of a run.
 Line = Callable[[LogWritten], Awaitable[None]]
 
-#: Seconds between two looks at a run that another host drives.
-_EVERY = 0.5
 #: Seconds between two looks at the log lines of a run.
 _LINES = 0.1
 #: Reports that wait for a slow client; what comes on top is dropped.
@@ -137,7 +133,7 @@ class Calls:
         if call.held.reason:
             self._end(call.who, run_id, call.held.reason)
         async with self._told(call, run_id), self._cancelling(call, run_id):
-            end = await self._over(run_id)
+            end = await self.service.over(run_id)
         if isinstance(end, RunSuspended):
             return await self._suspended(call.tool, run_id)
         return ended(call.tool, run_id, end)
@@ -203,27 +199,6 @@ class Calls:
             except (Suspend, BusyError):
                 pass  # It still waits, or runs already.
         return row.state
-
-    async def _over(self, run_id: str) -> Event | None:
-        """
-        Wait for the end of a run; ``None`` if it was erased.
-
-        Raises:
-            StoreError: Nothing more is recorded of it now.
-        """
-        while True:
-            if end := await self.service.background.over(run_id):
-                return end
-            store = self.service.store
-            history = await store.reader.read(stream_of(run_id))
-            last = next((one for one in reversed(history) if one.type in ENDS), None)
-            if last is None:
-                raise StoreError(f"the start of run {run_id} could not be stored")
-            if ENDS[last.type] != "running":
-                return last.event
-            if any(row.run_id == run_id for row in await store.leases.idle()):
-                raise StoreError(f"no host drives run {run_id}: its log failed")
-            await asyncio.sleep(_EVERY)
 
     # -- while it lasts --------------------------------------------------------
 

@@ -29,6 +29,10 @@ from caxton_host.service.resumer import Resumer
 from caxton_host.service.run_service import Submission
 from tests.office import ANN, BOB, BOSS, Office, Slow, who
 
+#: Variables that are not to be in the log, so a run that has them is not queued there.
+PRIVATE = {"secret": ContextVar(private=True, caller=True)}
+SECRET: dict[str, JSON] = {"secret": "a word"}
+
 
 async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
@@ -183,9 +187,9 @@ async def test_no_more_runs_than_there_are_places(tmp_path: Path) -> None:
 async def test_who_hangs_up_before_its_run_has_begun_starts_none(
     tmp_path: Path,
 ) -> None:
-    office = Office(tmp_path, tools=Slow(), places=1)
+    office = Office(tmp_path, tools=Slow(), context=PRIVATE, places=1)
     await office.start()
-    waiting = asyncio.create_task(office.start())
+    waiting = asyncio.create_task(office.start(variables=SECRET))
     await asyncio.sleep(0)
 
     waiting.cancel()
@@ -313,11 +317,13 @@ async def test_a_run_is_forked_by_who_started_it(tmp_path: Path) -> None:
 
 
 async def test_who_asked_first_and_hung_up_takes_nobody_along(tmp_path: Path) -> None:
-    office = Office(tmp_path, tools=Slow(), places=1)
+    office = Office(tmp_path, tools=Slow(), context=PRIVATE, places=1)
     await office.start()
-    first = asyncio.create_task(office.start(key="k1"))
+    first = asyncio.create_task(office.start(key="k1", variables=SECRET))
     await until(lambda: office.service.line.waiting == 1)
-    others = [asyncio.create_task(office.start(key="k1")) for _ in range(2)]
+    others = [
+        asyncio.create_task(office.start(key="k1", variables=SECRET)) for _ in range(2)
+    ]
     await asyncio.sleep(0.01)
 
     first.cancel()
@@ -334,9 +340,9 @@ async def test_who_waits_in_a_host_that_stops_is_told_to_come_again(
     tmp_path: Path,
 ) -> None:
     # law 10
-    office = Office(tmp_path, tools=Slow(), places=1)
+    office = Office(tmp_path, tools=Slow(), context=PRIVATE, places=1)
     await office.start()
-    waiting = asyncio.create_task(office.start())
+    waiting = asyncio.create_task(office.start(variables=SECRET))
     await until(lambda: office.service.line.waiting == 1)
 
     await office.service.background.drain(0)

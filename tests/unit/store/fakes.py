@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import anyio
 
-from caxton_host.core.log.events import Event, LogWritten, RunStarted
+from caxton_host.core.log.events import Event, LogWritten, RunQueued, RunStarted
 from caxton_host.ports.log import Trace
 from caxton_host.store.sql import SqlStore
 
@@ -58,6 +58,20 @@ def traced(trace_id: str, span_id: str | None = None) -> Trace:
 
 def line(n: int, text: str = "hello") -> LogWritten:
     return LogWritten(n=n, level="info", text=text)
+
+
+def run_queued(agent: str = "weather", host: str | None = None) -> RunQueued:
+    return RunQueued(
+        agent=agent,
+        actor={"kind": "token", "id": "ann", "authenticated": True},
+        module_sha256="00" * 32,
+        input=None,
+        context={},
+        grants={},
+        grants_sha256="00" * 32,
+        trigger="api",
+        host=host,
+    )
 
 
 def run_started(agent: str = "weather") -> RunStarted:

@@ -98,17 +98,6 @@ async def test_run_and_its_event_are_one_transaction(tmp_path: Path) -> None:
     assert row.state == "running"
 
 
-async def test_run_that_was_projected_before_is_a_conflict(tmp_path: Path) -> None:
-    async with open_store(tmp_path) as store:
-        log = store.create(RUN)
-        await log.append(run_started())
-
-        with pytest.raises(StoreError, match="another host"):
-            await log.append(run_started())
-
-    assert look(tmp_path, "SELECT count(*) FROM events") == [(1,)]
-
-
 async def test_two_hosts_share_a_database(tmp_path: Path) -> None:
     async with open_store(tmp_path) as one, open_store(tmp_path) as two:
         ours, theirs = one.create("run/1"), two.create("run/2")

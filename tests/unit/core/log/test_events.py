@@ -77,6 +77,7 @@ def test_a_number_is_kept_that_equals_false() -> None:
 
 def test_every_event_of_the_design_is_there() -> None:
     names = [
+        "RunQueued",
         "RunStarted",
         "ToolInvoked",
         "ToolRetried",

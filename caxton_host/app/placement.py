@@ -1,0 +1,59 @@
+"""The engine that places the runs of a host, as configured."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from ..config import Config
+from ..errors import UsageError
+from ..placement.in_process import InProcess
+from ..ports.placement import Placement
+
+
+def placement_of(config: Config) -> Placement:
+    """
+    Return the engine that places runs.
+
+    Raises:
+        UsageError: It is not installed, or the log is in no PostgreSQL.
+    """
+    if config.engine == "in process":
+        return InProcess()
+    address = _address(config)
+    from ..placement.procrastinate import Procrastinate  # noqa: PLC0415 -- an extra
+
+    return Procrastinate(url=address)
+
+
+async def prepare_placement(config: Config) -> None:
+    """
+    Make the tables of the engine, if it has any.
+
+    Raises:
+        UsageError: See `placement_of`.
+
+        StoreError: It could not be done.
+    """
+    if config.engine == "in process":
+        return
+    address = _address(config)
+    from ..placement.procrastinate import prepare  # noqa: PLC0415 -- an extra
+
+    await prepare(address)
+
+
+def _address(config: Config) -> str:
+    from ..store.engine import libpq_address  # noqa: PLC0415 -- slow
+
+    address = libpq_address(config.store_url)
+    if address is None:
+        raise UsageError(
+            '[placement] engine = "procrastinate" needs a log in PostgreSQL',
+            fix='write its [store] url, or engine = "in process"',
+        )
+    if find_spec("procrastinate") is None:
+        raise UsageError(
+            'engine = "procrastinate" needs its library',
+            fix="pip install 'caxton-host[procrastinate]'",
+        )
+    return address

@@ -1,0 +1,1 @@
+"""Engines that place runs; see `caxton_host.ports.placement`."""

@@ -1,0 +1,249 @@
+"""
+procrastinate, on the PostgreSQL of the log: one queue for all hosts.
+
+A job is deferred in the transaction of `RunQueued`. Its priority is its place in the
+fair order, its queue is its tenant, and its queueing lock is the run, so that a run
+waits once. The engine's watch over running jobs is not used: `Placer` finds what a dead
+host had claimed.
+
+See https://procrastinate.readthedocs.io
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, Collection
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, cast
+
+from procrastinate import PsycopgConnector, SyncPsycopgConnector, exceptions
+from procrastinate.jobs import Job as Deferred
+from procrastinate.jobs import Status
+from procrastinate.manager import JobManager
+from procrastinate.schema import SchemaManager
+
+from ..core.turns import MOST, rank, turn_behind, turn_of
+from ..errors import StoreError
+from ..ports.placement import Job, Record
+
+#: The name of our jobs: no function of that name is ever called.
+_TASK = "caxton.start"
+#: Seconds between two looks for a job that no notification told of.
+_POLL_S = 10.0
+#: Seconds between two signs of life, and after which a host is forgotten.
+_BEAT_S, _GONE_S = 60.0, 3600.0
+#: A time that is over: a job that is given back may be claimed at once.
+_PAST = datetime(2000, 1, 1, tzinfo=UTC)
+
+_HEAD = """\
+SELECT max(priority) AS head,
+  min(priority) FILTER (WHERE queue_name = %(queue)s) AS last
+FROM procrastinate_jobs
+WHERE status = 'todo' AND priority >= %(least)s AND priority < %(most)s"""
+_WAITING = """\
+SELECT count(*) AS found, count(*) FILTER (WHERE args->>'who' = %(who)s) AS own
+FROM procrastinate_jobs WHERE status = 'todo'"""
+_KNOWN = """\
+SELECT queueing_lock FROM procrastinate_jobs
+WHERE status = 'todo' AND queueing_lock = ANY(%(runs)s)"""
+_THERE = "SELECT to_regclass('procrastinate_jobs') AS found"
+
+_log = logging.getLogger("caxton_host")
+
+
+@contextlib.contextmanager
+def _told() -> Any:  # noqa: ANN401 -- a generator
+    """Raise the errors of the engine as those of the log."""
+    try:
+        yield
+    except (exceptions.ConnectorException, exceptions.AppNotOpen) as exc:
+        cause = exc.__cause__ or exc
+        raise StoreError(
+            f"the queue cannot be used: {type(cause).__name__}",
+            fix="see that the server of the store runs, then: caxton db migrate",
+        ) from None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Procrastinate:
+    """
+    See `Placement`.
+
+    Attributes:
+        url: Of the database of the log, without the name of a driver.
+    """
+
+    url: str = field(repr=False)
+    shared: bool = True
+    is_empty: bool = field(default=False, init=False)
+    _connector: PsycopgConnector = field(init=False)
+    _jobs: JobManager = field(init=False)
+    _worker: int = field(default=0, init=False)
+    # The engine's record of each job that is claimed here.
+    _claimed: dict[str, Deferred] = field(
+        default_factory=dict[str, Deferred], init=False
+    )
+    _some: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def __post_init__(self) -> None:
+        self._connector = PsycopgConnector(
+            conninfo=self.url, min_size=1, max_size=1, timeout=_POLL_S
+        )
+        self._jobs = JobManager(self._connector)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Listen for jobs, and give signs of life."""
+        with _told():
+            await self._connector.open_async()
+        try:
+            with _told():
+                await self._jobs.prune_stalled_workers(_GONE_S)
+                self._worker = await self._jobs.register_worker()
+            async with asyncio.TaskGroup() as tasks:
+                watches = [tasks.create_task(self._listen())]
+                watches.append(tasks.create_task(self._beat()))
+                try:
+                    yield
+                finally:
+                    for one in watches:
+                        one.cancel()
+            with contextlib.suppress(exceptions.ConnectorException):
+                await self._jobs.unregister_worker(self._worker)
+        finally:
+            await self._connector.close_async()
+
+    async def _listen(self) -> None:
+        async def notified(**_: object) -> None:
+            self._some.set()
+
+        while True:
+            with contextlib.suppress(exceptions.ConnectorException):
+                await self._jobs.listen_for_jobs(
+                    on_notification=cast("Any", notified), queues=None
+                )
+            await asyncio.sleep(_POLL_S)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(_BEAT_S)
+            with contextlib.suppress(exceptions.ConnectorException):
+                await self._jobs.update_heartbeat(self._worker)
+
+    async def submit(self, job: Job, record: Record | None = None) -> None:
+        """Defer a job, in the transaction that *record* makes."""
+        if record is None:
+            with _told(), contextlib.suppress(exceptions.AlreadyEnqueued):
+                places = await self._connector.execute_query_one_async(
+                    cast("Any", _HEAD), **_place_of(job)
+                )
+                await self._jobs.defer_job_async(_deferred(job, places))
+        else:
+
+            def within(driver: Any) -> None:  # noqa: ANN401 -- psycopg's
+                own = SyncPsycopgConnector()
+                places = own.execute_query_one_with_connection(
+                    driver, cast("Any", _HEAD), **_place_of(job)
+                )
+                JobManager(own).defer_job(_deferred(job, places), connection=driver)
+
+            await record(within)
+        self.is_empty = False
+        self._some.set()
+
+    async def claim(self) -> Job:
+        """Return the next job, once there is one."""
+        while True:
+            self._some.clear()
+            with _told():
+                found = await self._jobs.fetch_job(None, self._worker)
+            if found is not None and found.task_name == _TASK:
+                self._claimed[found.queueing_lock or ""] = found
+                given = found.task_kwargs
+                return Job(
+                    run_id=found.queueing_lock or "",
+                    who=str(given["who"]),
+                    priority=int(str(given["priority"])),
+                )
+            self.is_empty = found is None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_POLL_S):
+                    await self._some.wait()
+
+    async def waiting(self, who: str) -> tuple[int, int]:
+        """Return how many jobs wait, and how many of them are of that principal."""
+        with _told():
+            row = await self._connector.execute_query_one_async(
+                cast("Any", _WAITING), who=who
+            )
+        return row["found"], row["own"]
+
+    async def missing(self, run_ids: Collection[str]) -> set[str]:
+        """Return those of the runs that are not in the queue."""
+        with _told():
+            rows = await self._connector.execute_query_all_async(
+                cast("Any", _KNOWN), runs=[*run_ids]
+            )
+        return {*run_ids} - {row["queueing_lock"] for row in rows} - {*self._claimed}
+
+    async def release(self, job: Job, *, again: bool = False) -> None:
+        """Delete a job, or give it back."""
+        found = self._claimed.pop(job.run_id)
+        with _told(), contextlib.suppress(exceptions.AlreadyEnqueued):
+            if again:
+                await self._jobs.retry_job(found, _PAST)
+            else:
+                await self._jobs.finish_job(found, Status.SUCCEEDED, delete_job=True)
+
+    async def cancel(self, run_id: str) -> None:
+        """Delete the job of a run, unless it is claimed."""
+        with _told():
+            for job in await self._jobs.list_jobs_async(queueing_lock=run_id):
+                if job.id is not None and job.status == Status.TODO.value:
+                    await self._jobs.cancel_job_by_id_async(job.id, delete_job=True)
+
+
+def _place_of(job: Job) -> dict[str, Any]:
+    base = job.priority * MOST
+    return {"queue": _queue(job), "least": base - MOST, "most": base}
+
+
+def _queue(job: Job) -> str:
+    # It is part of the name of a channel, which is short.
+    return sha256(job.sharer.encode()).hexdigest()[:32]
+
+
+def _deferred(job: Job, places: dict[str, Any]) -> Deferred:
+    known = (places["head"], places["last"])
+    turn = turn_behind(*(None if one is None else turn_of(one) for one in known))
+    return Deferred(
+        id=None,
+        queue=_queue(job),
+        lock=None,
+        queueing_lock=job.run_id,
+        task_name=_TASK,
+        priority=rank(job.priority, turn),
+        task_kwargs={"who": job.who, "priority": job.priority},
+    )
+
+
+async def prepare(url: str) -> None:
+    """
+    Make the tables of the engine, unless the database has them.
+
+    Raises:
+        StoreError: It could not be done.
+    """
+    connector = PsycopgConnector(conninfo=url, min_size=1, max_size=1, timeout=_POLL_S)
+    with _told():
+        await connector.open_async()
+        try:
+            row = await connector.execute_query_one_async(cast("Any", _THERE))
+            if row["found"] is None:
+                await SchemaManager(connector).apply_schema_async()
+        finally:
+            await connector.close_async()

@@ -1,0 +1,233 @@
+"""
+Runs that wait for a place: queued in the log, and started by the host that claims them.
+
+    submit -> RunQueued, and a job of the engine, in one transaction
+    a place is free -> claim -> judged as of now -> RunStarted -> release
+    a job that is lost -> found by the look at the queued runs
+
+Whoever tries, the number of `RunStarted` in its stream admits one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..config import Config, model
+from ..core.grants.principals import named
+from ..core.log.events import RunFailed, RunQueued
+from ..core.log.runs import RunRow
+from ..core.names import stream_of
+from ..core.programs import Program, digests_of
+from ..errors import BusyError, CaxtonError, OverloadedError, StoreError, UsageError
+from ..ports.placement import Job, Placement, Within
+from ..ports.serving import ServingStore
+from ..runs.host import Host
+from ..runs.modules import Code
+from ..runs.run_request import RunRequest, queued_as
+from .run_tasks import RunTasks
+
+logger = logging.getLogger("caxton_host")
+
+#: Seconds after a failure of the log before the next claim.
+_PAUSE_S = 1.0
+#: Microseconds after which a queued run of a shared queue may have lost its job.
+_LOST_US = 15_000_000
+
+
+def _job(run_id: str, queued: RunQueued) -> Job:
+    return Job(run_id=run_id, who=named(queued.actor), priority=queued.priority)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Placer:
+    """
+    Queues runs, and starts those that this host claims.
+
+    Attributes:
+        host: Starts them.
+
+        store: Where they are recorded.
+
+        config: Returns what is configured now.
+
+        background: Where they are driven.
+
+        placement: Decides which host tries.
+    """
+
+    host: Host
+    store: ServingStore
+    config: Callable[[], Config]
+    background: RunTasks
+    placement: Placement
+    # Claimed, and not begun yet.
+    _starting: set[asyncio.Task[None]] = field(
+        default_factory=set[asyncio.Task[None]], init=False
+    )
+
+    async def submit(self, run_id: str, request: RunRequest) -> None:
+        """
+        Queue a run.
+
+        Raises:
+            OverloadedError: The queue is full, or its principal has too many in it.
+
+            StoreError: It could not be recorded.
+        """
+        self.background.line.check(
+            *await self.placement.waiting(named(request.actor)), named(request.actor)
+        )
+        host = None if self.placement.shared else self.host.stream
+        queued, blobs = queued_as(request, host, self.host.redact)
+
+        async def record(within: Within | None) -> None:
+            stream = stream_of(run_id)
+            await self.store.enter(stream, queued, blobs=blobs, within=within)
+
+        await self.placement.submit(_job(run_id, queued), record)
+
+    async def watch(self) -> None:
+        """Start queued runs whenever there is a place, until cancelled."""
+        async with self.placement.running():
+            try:
+                while True:
+                    await self.background.line.room()
+                    try:
+                        job = await self.placement.claim()
+                    except StoreError as exc:
+                        logger.warning("queued runs cannot be claimed: %s", exc)
+                        await asyncio.sleep(_PAUSE_S)
+                        continue
+                    # It has its place before the next one is looked for.
+                    task = asyncio.create_task(self._start(job))
+                    self._starting.add(task)
+                    task.add_done_callback(self._starting.discard)
+                    await asyncio.sleep(0)
+            finally:
+                for task in self._starting:
+                    task.cancel()
+                if self._starting:
+                    await asyncio.wait(self._starting)
+
+    async def look_at(self, rows: Sequence[RunRow]) -> None:
+        """Submit queued runs again that no living host has in its queue."""
+        # A job that is claimed is started soon, whatever the engine says of it.
+        late = self.host.clock.now() - self.placement.shared * _LOST_US
+        waiting = [row.run_id for row in rows if row.started_at <= late]
+        try:
+            for run_id in sorted(await self.placement.missing(waiting)):
+                await self._submit_again(run_id)
+        except StoreError as exc:
+            logger.warning("queued runs cannot be looked at: %s", exc)
+
+    async def _submit_again(self, run_id: str) -> None:
+        if queued := await self._queued(run_id):
+            await self.placement.submit(_job(run_id, queued))
+
+    async def _queued(self, run_id: str) -> RunQueued | None:
+        """Return what a run was queued with; ``None``: it does not wait any more."""
+        events = await self.store.reader.read(stream_of(run_id))
+        first = events[0].event if len(events) == 1 else None
+        return first if isinstance(first, RunQueued) else None
+
+    async def _start(self, job: Job) -> None:
+        again = False
+        try:
+            again = not await self._started(job)
+        except asyncio.CancelledError:
+            again = True
+            raise
+        except (BusyError, OverloadedError) as exc:
+            # Another host was faster; or this one is about to stop.
+            again = isinstance(exc, OverloadedError)
+        except StoreError as exc:
+            logger.warning("run %s is not started: %s", job.run_id, exc)
+            again = True
+            await asyncio.sleep(_PAUSE_S)
+        finally:
+            await self._released(job, again=again)
+
+    async def _released(self, job: Job, *, again: bool) -> None:
+        try:
+            await self.placement.release(job, again=again)
+        except StoreError as exc:
+            logger.warning("run %s stays claimed: %s", job.run_id, exc)
+
+    async def _started(self, job: Job) -> bool:
+        """
+        Start a run; return whether its job is done.
+
+        Raises:
+            BusyError: Another host has it, or it was cancelled.
+
+            OverloadedError: This host is about to stop.
+
+            StoreError: The log failed.
+        """
+        queued = await self._queued(job.run_id)
+        if queued is None:
+            return True
+        try:
+            request = await self._request(queued)
+
+            async def driving(begun: Callable[[str], None]) -> None:
+                await self.host.start(
+                    request, run_id=job.run_id, on_started=begun, queued=True
+                )
+
+            ticket = self.background.line.admit(job.who)
+            await self.background.begin(job.run_id, ticket, driving)
+        except (BusyError, OverloadedError, StoreError):
+            raise
+        except CaxtonError as exc:
+            await self._refused(job.run_id, exc)
+        return True
+
+    async def _request(self, queued: RunQueued) -> RunRequest:
+        """
+        Return the request for a run, judged as of now.
+
+        Raises:
+            UsageError: Its agent is not configured any more, or its principal may not
+                start it now.
+        """
+        config = self.config()
+        agent = config.executed.get(queued.agent)
+        if agent is None:
+            raise UsageError(f"no agent {queued.agent!r} in the configuration")
+        await self._check_actor(queued)
+        blob = self.store.reader.blob
+        program = None
+        if queued.program is not None:
+            parts = {key: await blob(key) for key in digests_of(queued.program)}
+            program = Program.from_payload(queued.program, parts)
+        command = queued.command or {}
+        files = command.get("files")
+        named = map(str, files.values()) if isinstance(files, dict) else ()
+        code = Code(
+            module=await blob(queued.module_sha256), program=program, input=queued.input
+        )
+        request = RunRequest.of(agent, code, queued.actor)
+        request = request.from_queue(queued, {key: await blob(key) for key in named})
+        return replace(request, private=model.private_variables(config))
+
+    async def _check_actor(self, queued: RunQueued) -> None:
+        """Refuse the run of a token that was revoked, or has expired."""
+        actor = queued.actor
+        if actor.get("kind") != "token":
+            return
+        row = await self.store.tokens.find(str(actor.get("id")))
+        if row is None or not row.is_good(self.host.clock.now()):
+            raise UsageError("the token that asked for it is not valid any more")
+        if not row.bearer.may("run", queued.agent):
+            raise UsageError("the token that asked for it may not start the agent")
+
+    async def _refused(self, run_id: str, exc: CaxtonError) -> None:
+        """End a run that cannot start."""
+        failed = RunFailed(
+            kind="start", message=self.host.redact.text(str(exc)), fuel=None
+        )
+        await self.store.claim(stream_of(run_id), failed, after=1)

@@ -1,0 +1,194 @@
+"""Runs that wait for a place: queued in the log, started once, judged as of now."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.log.events import (
+    RunCancelled,
+    RunFailed,
+    RunQueued,
+    RunStarted,
+    ToolDenied,
+)
+from caxton_host.core.text.globs import Pattern
+from caxton_host.errors import NotStartedError, OverloadedError, UsageError
+from caxton_host.runs.recording import Recording
+from caxton_host.service.resumer import Resumer
+from tests.office import ANN, BOB, Office, Slow
+
+NOTHING = Grant(allow=(Rule(id="allow[1]", tools=(Pattern.parse("other/*"),)),))
+
+
+async def full(folder: Path) -> tuple[Office, Slow, str]:
+    """Return an office whose only place is taken, by a call that does not end yet."""
+    tools = Slow()
+    office = Office(folder, tools=tools, places=1)
+    run_id = await office.start()
+    await tools.reached.wait()
+    return office, tools, run_id
+
+
+async def test_a_run_that_has_to_wait_is_queued_in_the_log(tmp_path: Path) -> None:
+    # law 3: the caller is told of it once that is durable
+    office, tools, _ = await full(tmp_path)
+
+    run_id = await office.start()
+
+    assert await office.types(run_id) == ["RunQueued"]
+    row = await office.service.row(ANN, run_id)
+    assert (row.state, row.owner, row.epoch) == ("queued", None, 0)
+    with pytest.raises(NotStartedError, match="has not started"):
+        await office.service.recording(ANN, run_id)
+    tools.let.set()
+    assert await office.done(run_id) == "completed"
+    assert (await office.types(run_id))[:2] == ["RunQueued", "RunStarted"]
+
+
+async def test_a_run_that_was_queued_replays_as_any_other(tmp_path: Path) -> None:
+    # law 5
+    office, tools, first = await full(tmp_path)
+    second = await office.start()
+    tools.let.set()
+    await office.done(second)
+
+    one, other = [
+        await Recording.load(run, office.scene.store.reader) for run in (first, second)
+    ]
+
+    assert [item.type for item in one.own] == [item.type for item in other.own]
+    assert other.started.grants == one.started.grants
+    assert other.started.bounds == ()
+
+
+async def test_it_may_do_what_it_could_then_and_may_now(tmp_path: Path) -> None:
+    # law 4
+    office, tools, _ = await full(tmp_path)
+    run_id = await office.start()
+    agent = office.config.agents["weather"]
+    office.config = replace(
+        office.config, agents={"weather": replace(agent, grant=NOTHING)}
+    )
+
+    tools.let.set()
+    await office.done(run_id)
+
+    history = await office.scene.store.reader.read(f"run/{run_id}")
+    queued, started = history[0].event, history[1].event
+    assert isinstance(queued, RunQueued)
+    assert isinstance(started, RunStarted)
+    assert started.grants == queued.grants
+    assert [bound["name"] for bound in started.bounds if isinstance(bound, dict)] == [
+        "today"
+    ]
+    (denied,) = [item.event for item in history if isinstance(item.event, ToolDenied)]
+    assert denied.code == "not_granted"
+
+
+@pytest.mark.parametrize("gone", ["the agent", "the token"])
+async def test_it_does_not_start_without_its_agent_or_its_token(
+    tmp_path: Path, gone: str
+) -> None:
+    # law 4
+    office, tools, _ = await full(tmp_path)
+    run_id = await office.start(BOB)
+    if gone == "the agent":
+        office.config = replace(office.config, agents={})
+    else:
+        await office.scene.store.tokens.revoke("bob", 1, "host/0")
+
+    tools.let.set()
+
+    assert await office.done(run_id) == "failed"
+    history = await office.scene.store.reader.read(f"run/{run_id}")
+    assert [item.type for item in history] == ["RunQueued", "RunFailed"]
+    assert isinstance(end := history[-1].event, RunFailed)
+    assert end.kind == "start"
+    with pytest.raises(UsageError, match="failed, and had not started"):
+        await Recording.load(run_id, office.scene.store.reader)
+
+
+async def test_a_queued_run_is_cancelled_by_one_event_and_never_starts(
+    tmp_path: Path,
+) -> None:
+    office, tools, _ = await full(tmp_path)
+    run_id = await office.start()
+
+    assert await office.service.cancel(ANN, run_id, "no more") == "cancelled"
+
+    tools.let.set()
+    other = await office.start()
+    assert await office.done(other) == "completed"
+    history = await office.scene.store.reader.read(f"run/{run_id}")
+    assert [type(item.event) for item in history] == [RunQueued, RunCancelled]
+
+
+async def test_a_run_that_was_cancelled_elsewhere_is_not_started(
+    tmp_path: Path,
+) -> None:
+    office, tools, _ = await full(tmp_path)
+    run_id = await office.start()
+    store = office.scene.store
+    cancelled = RunCancelled(actor={}, reason="by another host")
+    await store.claim(f"run/{run_id}", cancelled, after=1)
+
+    tools.let.set()
+    other = await office.start()
+
+    assert await office.done(other) == "completed"
+    assert await office.types(run_id) == ["RunQueued", "RunCancelled"]
+
+
+async def test_the_queue_is_bounded_for_all_and_for_each(tmp_path: Path) -> None:
+    # law 10
+    office, _, _ = await full(tmp_path)
+    for _ in range(2):
+        await office.start()
+
+    with pytest.raises(OverloadedError, match="2 wait"):
+        await office.start()
+
+    office.service.line.queue, office.service.line.each = 10, 3
+    with pytest.raises(OverloadedError, match="you have 3"):
+        await office.start()
+
+
+async def test_the_same_key_twice_at_the_same_time_is_one_queued_run(
+    tmp_path: Path,
+) -> None:
+    office, tools, _ = await full(tmp_path)
+
+    runs = await asyncio.gather(*(office.start(key="k1") for _ in range(2)))
+
+    assert len({*runs, await office.start(key="k1")}) == 1
+    tools.let.set()
+    assert await office.done(runs[0]) == "completed"
+
+
+async def test_what_a_dead_host_had_in_its_queue_is_started_by_another(
+    tmp_path: Path,
+) -> None:
+    office, tools, _ = await full(tmp_path)
+    run_id = await office.start()
+    store = office.scene.store
+    assert office.placing is not None
+    office.placing.cancel()
+    # Another host of the same log, that has never heard of it.
+    tools.let.set()
+    heir = Office(tmp_path)
+    heir.service.store = heir.service.placer.store = store
+    heir.service.host = heir.service.placer.host = replace(
+        heir.scene.host, store=store, stream="host/2"
+    )
+    heir.placing = asyncio.create_task(heir.service.placer.watch())
+
+    await Resumer(service=heir.service).take_over()
+
+    await heir.service.over(run_id)
+    assert (await office.service.row(ANN, run_id)).state == "completed"
+    assert (await office.types(run_id))[:2] == ["RunQueued", "RunStarted"]

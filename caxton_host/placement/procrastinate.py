@@ -160,7 +160,7 @@ class Procrastinate:
         while True:
             self._some.clear()
             with _told():
-                found = await self._jobs.fetch_job(None, self._worker)
+                found = await self._fetched()
             if found is not None and found.task_name == _TASK:
                 self._claimed[found.queueing_lock or ""] = found
                 given = found.task_kwargs
@@ -173,6 +173,15 @@ class Procrastinate:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_POLL_S):
                     await self._some.wait()
+
+    async def _fetched(self) -> Deferred | None:
+        fetching = asyncio.ensure_future(self._jobs.fetch_job(None, self._worker))
+        try:
+            return await asyncio.shield(fetching)
+        except asyncio.CancelledError:
+            if found := await fetching:
+                await self._jobs.retry_job(found, _PAST)
+            raise
 
     async def waiting(self, who: str) -> tuple[int, int]:
         """Return how many jobs wait, and how many of them are of that principal."""

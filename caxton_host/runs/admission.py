@@ -157,13 +157,13 @@ class RunQueue:
         default_factory=dict[str, _Visitor], init=False
     )
     _swept_at: float = field(default=-math.inf, init=False)
-    _room: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _moved: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
-    async def room(self) -> None:
-        """Return once a running place is free, and nobody here waits for it."""
-        while not self.is_free:
-            self._room.clear()
-            await self._room.wait()
+    async def until(self, *, free: bool) -> None:
+        """Return once there is a running place that nobody waits for, or none."""
+        while self.is_free is not free:
+            self._moved.clear()
+            await self._moved.wait()
 
     @property
     def is_free(self) -> bool:
@@ -230,6 +230,7 @@ class RunQueue:
         """Return a ticket for *who* even if there is no room; it waits for its turn."""
         self._visitor(who).present += 1
         self.present += 1
+        self._moved.set()
         return Ticket(self, who)
 
     def _visitor(self, who: str) -> _Visitor:
@@ -275,7 +276,7 @@ class RunQueue:
         self.present -= 1
         if inside:
             self._next()
-        self._room.set()
+        self._moved.set()
         if not visitor.present and self._visitor(who).allowance >= self.rate:
             del self._visitors[who]
 

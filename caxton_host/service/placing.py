@@ -24,6 +24,7 @@ from ..core.programs import Program, digests_of
 from ..errors import BusyError, CaxtonError, OverloadedError, StoreError, UsageError
 from ..ports.placement import Job, Placement, Within
 from ..ports.serving import ServingStore
+from ..runs.admission import Ticket
 from ..runs.host import Host
 from ..runs.modules import Code
 from ..runs.run_request import RunRequest, queued_as
@@ -94,23 +95,37 @@ class Placer:
         async with self.placement.running():
             try:
                 while True:
-                    await self.background.line.room()
+                    await self.background.line.until(free=True)
                     try:
-                        job = await self.placement.claim()
+                        job = await self._claimed()
                     except StoreError as exc:
                         logger.warning("queued runs cannot be claimed: %s", exc)
                         await asyncio.sleep(_PAUSE_S)
                         continue
+                    if job is None:
+                        continue
                     # It has its place before the next one is looked for.
-                    task = asyncio.create_task(self._start(job))
+                    ticket = self.background.line.admit(job.who)
+                    task = asyncio.create_task(self._start(job, ticket))
                     self._starting.add(task)
                     task.add_done_callback(self._starting.discard)
-                    await asyncio.sleep(0)
             finally:
                 for task in self._starting:
                     task.cancel()
                 if self._starting:
                     await asyncio.wait(self._starting)
+
+    async def _claimed(self) -> Job | None:
+        """Return the next job; ``None``: there is no place for one any more."""
+        claim = asyncio.ensure_future(self.placement.claim())
+        full = asyncio.ensure_future(self.background.line.until(free=False))
+        try:
+            await asyncio.wait((claim, full), return_when=asyncio.FIRST_COMPLETED)
+            return claim.result() if claim.done() else None
+        finally:
+            for one in (claim, full):
+                one.cancel()
+            await asyncio.wait((claim, full))
 
     async def look_at(self, rows: Sequence[RunRow]) -> None:
         """Submit queued runs again that no living host has in its queue."""
@@ -133,22 +148,29 @@ class Placer:
         first = events[0].event if len(events) == 1 else None
         return first if isinstance(first, RunQueued) else None
 
-    async def _start(self, job: Job) -> None:
+    async def _start(self, job: Job, ticket: Ticket) -> None:
         again = False
         try:
-            again = not await self._started(job)
+            await self._started(job, ticket)
         except asyncio.CancelledError:
             again = True
             raise
-        except (BusyError, OverloadedError) as exc:
-            # Another host was faster; or this one is about to stop.
-            again = isinstance(exc, OverloadedError)
-        except StoreError as exc:
-            logger.warning("run %s is not started: %s", job.run_id, exc)
-            again = True
-            await asyncio.sleep(_PAUSE_S)
+        except OverloadedError:
+            again = True  # This host is about to stop.
+        except (BusyError, StoreError) as exc:
+            # Either somebody was faster, or it is tried again.
+            again = isinstance(exc, StoreError) or await self._waits(job.run_id)
+            if again:
+                logger.warning("run %s is not started: %s", job.run_id, exc)
+                await asyncio.sleep(_PAUSE_S)
         finally:
+            if not ticket.kept:
+                ticket.leave()
             await self._released(job, again=again)
+
+    async def _waits(self, run_id: str) -> bool:
+        row = await self.store.reader.row(run_id)
+        return row is not None and row.state == "queued"
 
     async def _released(self, job: Job, *, again: bool) -> None:
         try:
@@ -156,9 +178,9 @@ class Placer:
         except StoreError as exc:
             logger.warning("run %s stays claimed: %s", job.run_id, exc)
 
-    async def _started(self, job: Job) -> bool:
+    async def _started(self, job: Job, ticket: Ticket) -> None:
         """
-        Start a run; return whether its job is done.
+        Start a run, or end it if it may not start.
 
         Raises:
             BusyError: Another host has it, or it was cancelled.
@@ -169,7 +191,7 @@ class Placer:
         """
         queued = await self._queued(job.run_id)
         if queued is None:
-            return True
+            return
         try:
             request = await self._request(queued)
 
@@ -178,13 +200,11 @@ class Placer:
                     request, run_id=job.run_id, on_started=begun, queued=True
                 )
 
-            ticket = self.background.line.admit(job.who)
             await self.background.begin(job.run_id, ticket, driving)
         except (BusyError, OverloadedError, StoreError):
             raise
         except CaxtonError as exc:
             await self._refused(job.run_id, exc)
-        return True
 
     async def _request(self, queued: RunQueued) -> RunRequest:
         """

@@ -90,7 +90,8 @@ class Serving:
     async def ready(self) -> Mapping[str, JSON]:
         """Return the document of a readiness check."""
         line = self.service.line
-        return {"runs": line.inside, "waiting": line.waiting}
+        queued, _ = await self.service.placement.waiting("")
+        return {"runs": line.inside, "waiting": line.waiting + queued}
 
 
 @contextlib.asynccontextmanager

@@ -136,7 +136,7 @@ async def test_a_call_that_waits_is_cancelled_too(tmp_path: Path) -> None:
     async with serving(office.service) as url, httpx2.AsyncClient() as http:
         call = rpc("tools/call", 7, name="sky", arguments={})
         waiting = asyncio.create_task(http.post(url, json=call, headers=session))
-        await until(lambda: office.service.line.waiting == 1)
+        await until(lambda: not office.service.placement.is_empty)
         assert (await http.post(url, json=stop, headers=session)).status_code == 202
         await office.service.cancel(ANN, first, "room for others")
         result = (await waiting).json()["result"]

@@ -77,6 +77,10 @@ class InProcess:
 
     async def waiting(self, who: str) -> tuple[int, int]:
         """Return how many jobs wait, and how many of them are of that principal."""
+        return self.known(who)
+
+    def known(self, who: str) -> tuple[int, int]:
+        """Return the same."""
         return len(self._heap), sum(job.who == who for _, _, job in self._heap)
 
     async def missing(self, run_ids: Collection[str]) -> set[str]:

@@ -91,6 +91,10 @@ class Placement(Protocol):
         """
         ...
 
+    def known(self, who: str) -> tuple[int, int]:
+        """Return what `waiting` returned last, or more precisely."""
+        ...
+
     async def waiting(self, who: str) -> tuple[int, int]:
         """
         Return how many jobs wait, and how many of them are of that principal.

@@ -122,6 +122,10 @@ class Ticket:
         self.leave()
 
 
+def _nothing(_who: str) -> tuple[int, int]:
+    return 0, 0
+
+
 @dataclass(slots=True, kw_only=True)
 class RunQueue:
     """
@@ -138,6 +142,8 @@ class RunQueue:
 
         now: Returns seconds of a monotonic clock.
 
+        queued: Returns how many runs wait in the log, and how many of a principal.
+
         closed: No more tickets are given out, because the host shuts down.
 
         inside: How many run.
@@ -150,6 +156,7 @@ class RunQueue:
     each: int
     rate: int
     now: Callable[[], float]
+    queued: Callable[[str], tuple[int, int]] = _nothing
     closed: bool = False
     inside: int = field(default=0, init=False)
     present: int = field(default=0, init=False)
@@ -184,7 +191,7 @@ class RunQueue:
         """
         if self.closed:
             raise about_to_stop()
-        self.check(0, 0, who)
+        self.check(*self.queued(who), who)
         visitor = self._visitor(who)
         if visitor.allowance < 1:
             raise OverloadedError(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -64,6 +65,8 @@ class Placer:
     config: Callable[[], Config]
     background: RunTasks
     placement: Placement
+    # How many of each principal are on their way into the queue.
+    _entering: Counter[str] = field(default_factory=Counter[str], init=False)
     # Claimed, and not begun yet.
     _starting: set[asyncio.Task[None]] = field(
         default_factory=set[asyncio.Task[None]], init=False
@@ -78,9 +81,22 @@ class Placer:
 
             StoreError: It could not be recorded.
         """
-        self.background.line.check(
-            *await self.placement.waiting(named(request.actor)), named(request.actor)
-        )
+        who = named(request.actor)
+        queued, own = await self.placement.waiting(who)
+        entering = self._entering
+        self.background.line.check(queued + entering.total(), own + entering[who], who)
+        self._entering[who] += 1
+        try:
+            await self._submit(run_id, request)
+        finally:
+            self._entering[who] -= 1
+
+    def waiting(self, who: str) -> tuple[int, int]:
+        """Return how many runs wait, and how many of *who*, as far as is known."""
+        queued, own = self.placement.known(who)
+        return queued + self._entering.total(), own + self._entering[who]
+
+    async def _submit(self, run_id: str, request: RunRequest) -> None:
         host = None if self.placement.shared else self.host.stream
         queued, blobs = queued_as(request, host, self.host.redact)
 

@@ -194,6 +194,7 @@ class Service:
             background=self.background,
             placement=self.placement,
         )
+        self.line.queued = self.placer.waiting
 
     @property
     def line(self) -> RunQueue:

@@ -16,7 +16,7 @@ import select
 import socket
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ..config import Config, Paths, Serve
 from ..core.calls import JSON
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 
 _STDOUT = 1
+#: Seconds in which runs that are handed over may come to their next call.
+_HAND_OVER_S = 30.0
 #: File descriptors that a host may need: connections, servers, workers, the database.
 _FILES = 16_384
 
@@ -70,18 +72,21 @@ class Serving:
         for watch in (self.resumer.watch, self.service.placer.watch):
             self._taking.append(asyncio.create_task(watch()))
 
-    async def drain(self, seconds: float) -> int:
+    async def drain(self, drain: float | Literal["hand_over"]) -> int:
         """
-        Stop accepting runs; return how many took longer than *seconds* to end.
+        Stop accepting runs; return how many took longer than *drain* to end.
 
-        Those are suspended for the next host.
+        Those are suspended for the next host. See `Serve`.
         """
         self.service.line.closed = True
         for task in self._taking:
             task.cancel()
         if self._taking:
             await asyncio.wait(self._taking)
-        return await self.service.background.drain(seconds)
+        if drain == "hand_over":
+            self.up.host.freezes.hand_over()
+            drain = _HAND_OVER_S
+        return await self.service.background.drain(drain)
 
     def offered(self) -> list[AgentDescription]:
         """Return the agents that this host offers."""

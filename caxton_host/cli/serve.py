@@ -163,8 +163,7 @@ def _http(
             web=Web(
                 told=up,
                 stops=lambda: note(
-                    f"stopping: runs get {config.serve.drain:g} s; once more ends at "
-                    "once"
+                    f"stopping: {_ends(config.serve.drain)}; once more ends at once"
                 ),
                 certificate=Certificate(chain=chain, key=key) if chain else None,
             ),
@@ -187,6 +186,12 @@ def _document(it: Serving, url: str) -> JSON:
         "sessions": [*sorted(it.service.config().sessions)] if limits.mcp else [],
         "host": it.up.host.stream,
     }
+
+
+def _ends(drain: float | str) -> str:
+    if drain == "hand_over":
+        return "runs are suspended at their next call, for another host"
+    return f"runs get {drain:g} s"
 
 
 def _tell(it: Serving, url: str) -> None:

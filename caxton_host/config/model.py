@@ -269,7 +269,8 @@ class Serve:
 
         body: Bytes of a request.
 
-        drain: Seconds that runs get to end when the host is stopped.
+        drain: Seconds that runs get to end when the host is stopped; or they are
+            suspended at their next call, for another host.
 
         oauth: Whose access tokens are taken, or ``None``.
 
@@ -290,7 +291,7 @@ class Serve:
     concurrency: int = 64
     rate: int = 6000
     body: int = 4 * 1024 * 1024
-    drain: float = 30.0
+    drain: float | Literal["hand_over"] = 30.0
     oauth: OAuth | None = None
     allow_unauthenticated: bool = False
 

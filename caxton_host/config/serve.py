@@ -12,7 +12,7 @@ from ..core.text.urls import in_the_clear, is_loopback, parts_of
 from ..core.tools.servers import Rate
 from ..errors import ConfigError
 from . import fields as f
-from .fields import RATE, STRING, array, object_, one_of, shaped
+from .fields import RATE, STRING, array, either, object_, one_of, shaped
 from .model import OAuth, Serve
 from .source import At, ErrorCollector
 
@@ -139,6 +139,11 @@ def _oauth(value: object, at: At) -> OAuth:
     return OAuth(**found)
 
 
+@shaped(either(one_of(["hand_over"]), f.shape_of(f.duration)))
+def _drain(value: object, at: At) -> float | str:
+    return "hand_over" if value == "hand_over" else f.duration(value, at)
+
+
 _SERVE: f.Fields = {
     "host": ("host", _address),
     "port": ("port", _port),
@@ -154,7 +159,7 @@ _SERVE: f.Fields = {
     "concurrency": ("concurrency", f.some),
     "rate": ("rate", _per_minute),
     "body": ("body", f.size),
-    "drain": ("drain", f.duration),
+    "drain": ("drain", _drain),
     "oauth": ("oauth", _oauth),
     "allow_unauthenticated": ("allow_unauthenticated", f.flag),
 }

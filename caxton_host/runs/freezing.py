@@ -72,6 +72,10 @@ class FreezeWatch:
         if thawed:
             self.thawed()
 
+    def hand_over(self) -> None:
+        """Suspend each run of the host at its next call, for another host."""
+        self.now = replace(self.now, stopping=True)
+
     @contextlib.asynccontextmanager
     async def watching(self, every: float = EVERY) -> AsyncGenerator[None]:
         """Look now, and then periodically in the background."""

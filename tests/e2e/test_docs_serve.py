@@ -67,7 +67,7 @@ def test_the_unit_starts_what_there_is_and_waits_for_runs_to_end() -> None:
     assert {"CAXTON_CONFIG", "CAXTON_STORE_URL", "CAXTON_STATE_DIR"} == _named(said)
     assert service["Type"] == "notify"
     assert "-HUP" in service["ExecReload"]
-    assert float(service["TimeoutStopSec"].removesuffix("s")) > Serve().drain
+    assert float(service["TimeoutStopSec"].removesuffix("s")) > float(Serve().drain)
 
 
 def test_the_container_starts_what_there_is() -> None:

@@ -86,6 +86,29 @@ def run_types(desk: Shell, run_id: str) -> list[str]:
     return [event["type"] for event in events(desk, run_id)]
 
 
+def test_a_host_hands_its_runs_over_at_their_next_call(desk: Shell) -> None:
+    # law 6: the call under way ends first, so none is in doubt
+    configure(desk, 'drain = "hand_over"')
+    calls = [call("mcp__demo__slow", seconds=n) for n in (2, 0)]
+    desk.write("slow.wasm", guest(*calls))
+    good = token(desk)
+    with served(desk, good=good) as host:
+        run_id = host.start("slow")
+        until(lambda: "ToolInvoked" in run_types(desk, run_id))
+        code, said = host.stop(signal.SIGTERM)
+    assert code == 0
+    assert "suspended at their next call" in said
+    assert run_types(desk, run_id)[-2:] == ["ToolCompleted", "RunSuspended"]
+
+    with served(desk, good=good) as other:
+        until(lambda: run(other, run_id)["state"] == "completed")
+
+    last = run_types(desk, run_id)
+    assert last.count("ToolInvoked") == 2
+    assert "CallResolved" not in last
+    assert desk("replay", run_id).code == 0
+
+
 def test_a_full_host_leaves_work_to_one_that_is_not(
     desk: Shell, postgres_url: str
 ) -> None:

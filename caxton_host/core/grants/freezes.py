@@ -8,7 +8,7 @@ agent is not denied: its run is suspended, and goes on when the agent is thawed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from ...errors import Suspend
@@ -21,6 +21,9 @@ FREEZES = "freezes"
 
 Kind: TypeAlias = Literal["agent", "token", "server"]
 KINDS: tuple[Kind, ...] = ("agent", "token", "server")
+
+#: What stops the runs of a host that hands them over.
+STOPPING = ("host", "this one")
 
 #: Kind and name.
 Key: TypeAlias = tuple[str, str]
@@ -43,9 +46,12 @@ class Freezes:
 
     Attributes:
         standing: The newest `Frozen` of each, by kind and name, oldest first.
+
+        stopping: The host hands its runs over: each is suspended at its next call.
     """
 
     standing: Mapping[Key, Recorded] = field(default_factory=dict[Key, Recorded])
+    stopping: bool = False
 
     def after(self, recorded: Recorded) -> Freezes:
         """Return what is frozen after an event of the stream."""
@@ -54,7 +60,8 @@ class Freezes:
             return self
         key = event.kind, event.name
         left = {k: one for k, one in self.standing.items() if k != key}
-        return Freezes(left | {key: recorded} if isinstance(event, Frozen) else left)
+        left |= {key: recorded} if isinstance(event, Frozen) else {}
+        return replace(self, standing=left)
 
     def on(
         self, agent: str, actor: Mapping[str, JSON], server: str | None = None
@@ -69,6 +76,8 @@ class Freezes:
 
             server: The server of its next call.
         """
+        if self.stopping:
+            return STOPPING
         if not self.standing:
             return None
         keys = ("agent", agent), ("token", token_of(actor)), ("server", server or "")
@@ -129,6 +138,8 @@ class Halted(Suspend):
     @property
     def recorded(self) -> RunSuspended:
         """The event that records it."""
+        if self.frozen == STOPPING:
+            return RunSuspended(reason="host_stopped", unsent=tuple(self.unsent))
         kind, name = self.frozen
         return RunSuspended(
             reason="frozen",

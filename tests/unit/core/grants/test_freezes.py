@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caxton_host.core.calls import JSON
-from caxton_host.core.grants.freezes import FREEZES, KINDS, Freezes, Halted, frozen_in
+from caxton_host.core.grants.freezes import (
+    FREEZES,
+    KINDS,
+    STOPPING,
+    Freezes,
+    Halted,
+    frozen_in,
+)
 from caxton_host.core.log.events import Frozen, Recorded, RunSuspended, Thawed
 
 
@@ -76,6 +83,17 @@ def test_suspension_says_what_is_frozen() -> None:
     assert frozen_in(event) == ("server", "bank")
     assert (event.reason, event.call, event.unsent) == ("frozen", 3, (3,))
     assert frozen_in(RunSuspended(reason="approval", call=3)) is None
+
+
+def test_a_host_that_hands_over_stops_each_run_whatever_is_thawed() -> None:
+    # law 10: the next host goes on with it at once
+    thawed = Thawed(kind="agent", name="a", actor={}, reason="")
+    stopping = Freezes(stopping=True).after(recorded(1, thawed))
+
+    assert stopping.on("b", {"kind": "local", "id": "me"}) == STOPPING
+    assert Halted(3, STOPPING, [3]).recorded == RunSuspended(
+        reason="host_stopped", unsent=(3,)
+    )
 
 
 def test_event_whose_payload_was_erased_changes_nothing() -> None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _STDOUT = 1
 #: Seconds in which runs that are handed over may come to their next call.
-_HAND_OVER_S = 30.0
+HAND_OVER_S = 30.0
 #: File descriptors that a host may need: connections, servers, workers, the database.
 _FILES = 16_384
 
@@ -85,7 +85,7 @@ class Serving:
             await asyncio.wait(self._taking)
         if drain == "hand_over":
             self.up.host.freezes.hand_over()
-            drain = _HAND_OVER_S
+            drain = HAND_OVER_S
         return await self.service.background.drain(drain)
 
     def offered(self) -> list[AgentDescription]:
@@ -149,6 +149,9 @@ async def serving(
             library=library_of(paths),
             reads=ReadLog(queue=up.record),
             placement=placement_of(config),
+        )
+        up.telemetry.counts.look_at_queue(
+            lambda: service.line.waiting + service.placer.waiting("")[0]
         )
         resumers.append(Resumer(service=service))
         service.decided = service.background.suspended = resumers[0].look

@@ -149,6 +149,7 @@ class Placer:
         late = self.host.clock.now() - self.placement.shared * _LOST_US
         waiting = [row.run_id for row in rows if row.started_at <= late]
         try:
+            await self.placement.waiting("")
             for run_id in sorted(await self.placement.missing(waiting)):
                 await self._submit_again(run_id)
         except StoreError as exc:

@@ -140,6 +140,8 @@ BREAKER = _gauge(
     "server",
 )
 
+WAITING = _gauge("caxton.runs.waiting", "{run}", "Runs that wait for a place")
+
 # -- the host itself -------------------------------------------------------------
 
 APPENDS = _histogram(

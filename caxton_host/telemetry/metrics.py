@@ -48,10 +48,13 @@ class Metrics(Sink):
 
     Attributes:
         servers: Returns the states of tool servers; called from any thread.
+
+        waiting: Returns how many runs wait for a place; the same.
     """
 
     def __init__(self, meter: Meter) -> None:
         self.servers: Callable[[], Iterable[ServerState]] = tuple
+        self.waiting: Callable[[], int] = int
         self._points: dict[str, dict[_Labels, float]] = {}
         self._timed: dict[str, Histogram] = {}
         self._attributes: dict[str, dict[_Labels, dict[str, str]]] = {}
@@ -147,6 +150,10 @@ class Metrics(Sink):
         """Read the states of tool servers from *servers* at each export or scrape."""
         self.servers = servers
 
+    def look_at_queue(self, waiting: Callable[[], int]) -> None:
+        """Read how many runs wait for a place at each export or scrape."""
+        self.waiting = waiting
+
     def committed(self, seconds: float, events: int, queued: int) -> None:
         """Record a commit of the event store."""
         self.time(i.APPENDS, seconds)
@@ -193,6 +200,8 @@ class Metrics(Sink):
             del options
             if one in {i.UP, i.BREAKER}:
                 self._look(one)
+            if one is i.WAITING:
+                self.put(one, self.waiting())
             # A copy in one step: other threads continue to count.
             for labels, value in [*self._points[one.name].items()]:
                 named = zip(one.labels, labels, strict=True)

@@ -90,6 +90,9 @@ class Sink:
     def look_at(self, servers: Callable[[], Iterable[ServerState]]) -> None:
         """Take what returns the states of tool servers, from any thread."""
 
+    def look_at_queue(self, waiting: Callable[[], int]) -> None:
+        """Take what returns how many runs wait for a place, from any thread."""
+
     def committed(self, seconds: float, events: int, queued: int) -> None:
         """Take a commit of the event store; *queued* appends wait for the next."""
 

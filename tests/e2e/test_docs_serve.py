@@ -7,10 +7,17 @@ import re
 import shlex
 import signal
 from configparser import ConfigParser
+from importlib.resources import files
 
+import jsonschema_rs
+import kubernetes_validate  # type: ignore[import-untyped]
+import yaml
+
+from caxton_host.app.serve_app import HAND_OVER_S
 from caxton_host.cli import caxton
 from caxton_host.config import Serve
 from caxton_host.config.show import SETTINGS
+from caxton_host.telemetry.instruments import WAITING
 
 from .serving import served
 from .shell import SOON, Shell
@@ -82,6 +89,51 @@ def test_the_container_starts_what_there_is() -> None:
     }
     assert found["STOPSIGNAL"] == "SIGTERM"
     assert found["USER"] == "caxton"
+
+
+def test_the_compose_file_is_one_and_starts_what_there_is() -> None:
+    found = yaml.safe_load((FILES / "compose.yaml").read_text("utf-8"))
+    vendor = files("check_jsonschema") / "builtin_schemas" / "vendor"
+    schema = json.loads((vendor / "compose-spec.json").read_text("utf-8"))
+
+    jsonschema_rs.validator_for(schema).validate(found)
+
+    host, migrate = found["services"]["host"], found["services"]["migrate"]
+    assert _parses(host["command"])
+    assert migrate["command"] == ["db", "migrate"]
+    assert {*host["environment"]} - {"XDG_CACHE_HOME"} <= {*SETTINGS.values()}
+    assert int(host["stop_grace_period"].removesuffix("s")) > HAND_OVER_S
+    for one in (host, migrate):
+        assert one["read_only"]
+        assert one["cap_drop"] == ["ALL"]
+        assert not one["user"].startswith("0")
+
+
+def test_the_manifests_are_valid_and_grant_the_hosts_nothing() -> None:
+    whole = yaml.safe_load((FILES / "kubernetes.yaml").read_text("utf-8"))
+    kinds = {one["kind"]: one for one in whole["items"]}
+
+    for one in whole["items"]:
+        kubernetes_validate.validate(one, "1.34", strict=True)
+
+    for kind in ("Job", "Deployment"):
+        pod = kinds[kind]["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert not pod["automountServiceAccountToken"]
+        for container in (*pod.get("initContainers", ()), *pod["containers"]):
+            assert container["securityContext"]["readOnlyRootFilesystem"]
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    pod = kinds["Deployment"]["spec"]["template"]["spec"]
+    (host,) = pod["containers"]
+    assert _parses(host["args"])
+    env = {one["name"] for one in host["env"]} - {"XDG_CACHE_HOME"}
+    assert env <= {*SETTINGS.values(), "CAXTON_CONFIG"}
+    assert host["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    pause = int(host["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert pod["terminationGracePeriodSeconds"] > pause + HAND_OVER_S
+    (metric,) = kinds["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    name = WAITING.name.replace(".", "_")
+    assert metric["external"]["metric"]["name"] == name
 
 
 def _named(text: str) -> set[str]:

@@ -41,7 +41,7 @@ def encode(value: Any) -> bytes:  # noqa: ANN401 -- events may carry tuples too
         BadBytes: A part of it has no such form.
     """
     try:
-        return msgpack.packb(value, use_bin_type=True)
+        return msgpack.packb(value)
     except (ValueError, TypeError, OverflowError, UnicodeEncodeError) as exc:
         raise BadBytes(f"not a value that can be stored: {exc}") from None
 

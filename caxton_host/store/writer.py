@@ -152,7 +152,10 @@ class Writer:
             and self._committer.inline
             and not self._committing
             and len(self._pending) <= BATCH
-            and all(group.line is line for group in self._pending)
+            and (
+                len(self._pending) == 1
+                or all(group.line is line for group in self._pending)
+            )
             and (self._last is line or self._is_light())
         )
 
@@ -264,7 +267,7 @@ class Writer:
         group.settled, group.outcome = True, outcome
         if isinstance(outcome, StoreError):
             group.line.error = outcome
-        elif outcome is None:
+        elif outcome is None and group.blobs:
             large = (k for k, data in group.blobs.items() if len(data) > _SMALL)
             self._stored.update(large)
         if group.future is not None:

@@ -849,10 +849,11 @@ def to_payload(event: Event) -> Payload:
     >>> to_payload(RunSuspended(reason="approval", call=3))
     {'reason': 'approval', 'call': 3}
     """
-    payload = {key: getattr(event, key) for key in _KEYS[type(event).__name__]}
-    for key in _LISTS[type(event).__name__]:
+    name = type(event).__name__
+    payload = {key: getattr(event, key) for key in _KEYS[name]}
+    for key in _LISTS[name]:
         payload[key] = list(payload[key])
-    for key in _RARE.get(type(event).__name__, ()):
+    for key in _RARE.get(name, ()):
         if payload[key] in (None, []) or payload[key] is False:
             del payload[key]
     return payload

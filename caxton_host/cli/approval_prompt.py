@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..core.grants.approvals import Asked
+from ..core.log.asked import Asked
 from ..core.names import stream_of
 from ..errors import BusyError, UsageError
 from ..lib.machine import local_actor

@@ -16,7 +16,8 @@ import click
 
 from ..core.calls import JSON
 from ..core.log.events import Recorded, ToolDenied
-from ..core.log.runs import RunSummary, summarise
+from ..core.log.projection import summarise
+from ..core.log.runs import RunSummary
 from ..core.names import stream_of
 from .context import HostApi, on_host, wait
 from .demo_injection import command as injection

@@ -13,7 +13,8 @@ from click.exceptions import Exit
 
 from ..core.calls import JSON
 from ..core.log.events import Recorded, ToolInvoked
-from ..core.log.runs import RunSummary, call_list, summarise
+from ..core.log.projection import summarise
+from ..core.log.runs import RunSummary, call_list
 from ..core.names import stream_of
 from ..lib.machine import local_actor
 from .context import HostApi, on_host, wait

@@ -27,7 +27,8 @@ from ..core.log.events import (
     ToolFailed,
     ToolInvoked,
 )
-from ..core.log.runs import call_list, event_of_call, summarise
+from ..core.log.projection import summarise
+from ..core.log.runs import call_list, event_of_call
 from ..errors import CaxtonError
 from ..lib.machine import local_actor
 from .context import HostApi, StartOptions, on_host

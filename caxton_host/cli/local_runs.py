@@ -28,8 +28,9 @@ from ..core.grants.forks import forking_point
 from ..core.grants.freezes import Halted
 from ..core.grants.grants import Grant
 from ..core.log.events import RunCompleted, ToolInvoked
+from ..core.log.projection import summarise
 from ..core.log.requests import RESOLUTIONS, GiveResult, Resolution
-from ..core.log.runs import RunSummary, summarise
+from ..core.log.runs import RunSummary
 from ..core.text.redact import Redactor
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import (

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from click.exceptions import Exit
 
-from ..core.log.runs import summarise
+from ..core.log.projection import summarise
 from ..core.programs import LANGUAGES
 from . import completion
 from .context import HostApi, StartOptions, on_host

@@ -20,7 +20,7 @@ from ..core.log.events import (
     Recorded,
     ToolInvoked,
 )
-from ..core.log.runs import summarise
+from ..core.log.projection import summarise
 from ..errors import (
     NotKeptError,
     UsageError,

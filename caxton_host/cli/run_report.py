@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..core.calls import JSON
-from ..core.grants.approvals import VERDICTS, Asked, Verdict
+from ..core.grants.approvals import VERDICTS, Verdict
 from ..core.grants.freezes import Halted, frozen_in
+from ..core.log.asked import Asked
 from ..core.log.events import (
     ApprovalRequested,
     LogWritten,
@@ -16,7 +17,8 @@ from ..core.log.events import (
     RunSuspended,
     ToolProgress,
 )
-from ..core.log.runs import RunSummary, call_list, summarise
+from ..core.log.projection import summarise
+from ..core.log.runs import RunSummary, call_list
 from ..errors import RestoredError
 from .context import HostApi
 from .output import (

@@ -10,7 +10,8 @@ from click.exceptions import Exit
 from ..core.calls import JSON
 from ..core.log.diff import CallDifference, Diff, Difference, Place, diff
 from ..core.log.events import RunErased
-from ..core.log.runs import ENDS, RESTORED, RunSummary, call_list, summarise
+from ..core.log.projection import summarise
+from ..core.log.runs import ENDS, RESTORED, RunSummary, call_list
 from ..core.names import run_of
 from ..errors import RestoredError
 from ..runs.recording import BROKEN, Recording

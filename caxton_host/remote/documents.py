@@ -8,11 +8,11 @@ from dataclasses import fields
 from types import NoneType
 
 from ..core.calls import JSON
-from ..core.grants.approvals import Asked
 from ..core.grants.bounds import bounds_of
 from ..core.grants.grants import Grant
 from ..core.grants.tool_catalog import routes_from_payload
 from ..core.limits import Limits
+from ..core.log.asked import Asked
 from ..core.log.events import (
     ApprovalDecided,
     ApprovalRequested,

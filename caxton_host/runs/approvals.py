@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core.calls import JSON
-from ..core.grants.approvals import Asked, Unapproved, Verdict, person
+from ..core.grants.approvals import Unapproved, Verdict
+from ..core.log.asked import Asked, person
 from ..core.log.events import ApprovalDecided, ApprovalRequested
 from ..core.log.runs import GOING_ON
 from ..core.names import stream_of

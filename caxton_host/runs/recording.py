@@ -31,6 +31,7 @@ from ..core.log.events import (
     RunStarted,
     RunSuspended,
 )
+from ..core.log.projection import summarise
 from ..core.log.runs import (
     CHILD,
     ENDS,
@@ -38,7 +39,6 @@ from ..core.log.runs import (
     RESTORED,
     RunRow,
     RunSummary,
-    summarise,
 )
 from ..core.names import AGENTS, called_run, run_of, stream_of
 from ..core.programs import Program, digests_of

@@ -11,8 +11,7 @@ import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, fields
-from operator import attrgetter
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import sqlalchemy as sa
@@ -20,20 +19,15 @@ import sqlalchemy as sa
 from ..core.grants.settlement import Correction
 from ..core.log.chain import GENESIS
 from ..core.log.checkpoint import Note
-from ..core.log.events import RunQueued, RunStarted
-from ..core.log.runs import ENDS, RunRow
-from ..core.names import run_of
+from ..core.log.projection import TURNS, Projection
 from ..errors import CaxtonError, LogSetBackError, StoreError
 from ..ports.log import Refused, Reservation
-from .drafts import Change, Draft, change, started
+from .drafts import Draft
 from .ledger import Books, Ledger, Page, settle
+from .projections import Row, Turned
 from .schema import checkpoints, events
 
 Outcome: TypeAlias = Refused | StoreError | None
-Row: TypeAlias = tuple[object, ...]
-
-#: What `dataclasses.astuple` gives, without copies.
-_fields_of: Callable[[RunRow], Row] = attrgetter(*(one.name for one in fields(RunRow)))
 _Find: TypeAlias = Callable[[sa.Select[Any]], Sized]
 
 
@@ -55,6 +49,8 @@ class Line:
             budgets that it shares with the runs below it, to be deleted then.
 
         error: Why it takes no more events.
+
+        projection: Of a run: of its committed events.
     """
 
     stream: str
@@ -62,6 +58,7 @@ class Line:
     outstanding: int = 0
     places: bool = True
     error: StoreError | None = None
+    projection: Projection | None = None
 
 
 class Driver(Protocol):
@@ -166,10 +163,6 @@ class Batch:
 
         payloads: Salt and payload of each event.
 
-        started: Runs that begin, in their state at the end of the batch.
-
-        states: Changes of other runs, by run id.
-
         ledger: Changes of budgets.
     """
 
@@ -179,9 +172,8 @@ class Batch:
         self.events: list[tuple[Any, ...]] = []
         self.payloads: list[tuple[bytes, bytes]] = []
         self.blobs: dict[str, bytes] = {}
-        self.started: list[RunRow] = []
-        self.states: dict[str, Change] = {}
-        self._newest: dict[str, int] = {}
+        self._drafts: dict[Line, list[Draft]] = {}
+        self._turns: dict[Line, Projection | None] = {}
 
     def admit(self, group: Group) -> Refused | None:
         """Add *group*, unless a reservation is refused."""
@@ -200,49 +192,36 @@ class Batch:
     def _add(self, group: Group) -> None:
         line = group.line
         seq, previous = self.heads.get(line, line.head)
+        is_run = line.projection is not None
         for draft in group.drafts:
             seq += 1
             previous = draft.hash(previous, line.stream, seq)
             self.events.append((line.stream, seq, *draft[:6], previous))
             self.payloads.append((draft.salt, draft.payload))
-            if draft.type in ENDS:
-                self._project(line.stream, seq, draft)
+            if is_run and draft.type in TURNS:
+                self._turns[line] = None
             if line.places:
                 settle(self.ledger, line.stream, draft.event)
         self.heads[line] = seq, previous
         self.blobs.update(group.blobs)
+        if line.projection is not None:
+            self._drafts.setdefault(line, []).extend(group.drafts)
+            if line.projection.asks:
+                self._turns[line] = None
 
-    def _project(self, stream: str, seq: int, draft: Draft) -> None:
-        run_id, event = run_of(stream), draft.event
-        if not run_id:
-            return
-        if isinstance(event, RunQueued | RunStarted) and seq == 1:
-            # What came before it changed nothing: there was no such run.
-            self.states.pop(run_id, None)
-            self._newest[run_id] = len(self.started)
-            self.started.append(started(run_id, draft, event))
-            return
-        after = change(draft)
-        if run_id in self._newest:
-            newest = self._newest[run_id]
-            self.started[newest] = after.of(self.started[newest])
-        else:
-            before = self.states.get(run_id)
-            if before is not None and after.epoch is None:
-                after = after._replace(epoch=before.epoch)
-            self.states[run_id] = after
-
-    def started_rows(self) -> list[Row]:
-        """Return the fields of each run that begins."""
-        return [_fields_of(row) for row in self.started]
+    def turned(self) -> Turned:
+        """Return the rows of projections that change. Nothing is admitted after it."""
+        turned = Turned()
+        for line in self._turns:
+            if before := line.projection:
+                after = self._turns[line] = before.copy()
+                _apply(after, self._drafts[line])
+                turned.add(before, after)
+        return turned
 
     def blob_rows(self) -> list[Row]:
         """Return digest, bytes, size; in an order that all hosts share."""
         return [(key, data, len(data)) for key, data in sorted(self.blobs.items())]
-
-    def state_rows(self) -> list[Row]:
-        """Return the fields of each change of another run, and its id."""
-        return [(*after, run_id) for run_id, after in sorted(self.states.items())]
 
     def budget_rows(self) -> list[Row]:
         """Return key, what is used, since when."""
@@ -264,6 +243,17 @@ class Batch:
         """Move the heads of the streams: the batch is durable."""
         for line, head in self.heads.items():
             line.head = head
+        for line, drafts in self._drafts.items():
+            if after := self._turns.get(line):
+                line.projection = after
+            elif line.projection:
+                _apply(line.projection, drafts)
+        self._drafts.clear()
+
+
+def _apply(projection: Projection, drafts: Sequence[Draft]) -> None:
+    for draft in drafts:
+        projection.apply(draft.type, draft.event, draft.recorded_at, draft.trace_id)
 
 
 @dataclass(slots=True)

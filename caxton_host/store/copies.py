@@ -22,7 +22,7 @@ import os
 import shlex
 import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -32,7 +32,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ..core.calls import JSON
 from ..core.log.events import Recorded, RunStarted, blobs_of
-from ..core.log.runs import ENDS, GOING_ON
+from ..core.log.projection import Projection
 from ..core.names import RUN, run_of, stream_of
 from ..errors import StoreError, UsageError
 from ..runs.recording import Recording
@@ -42,6 +42,7 @@ from .drafts import lineage, parent_in
 from .engine import open_engine
 from .file_guard import on_disk
 from .migrate import prepare
+from .projections import Turned
 from .reader import Reader
 from .schema import blobs, events, payloads, runs
 
@@ -358,13 +359,15 @@ def _copy_run(old: sa.Connection, new: sa.Connection, part: _Part, behind: int) 
     recorded = [started, *(one.event for one in history if one.event)]
     for digest in sorted(set[str]().union(*map(blobs_of, recorded))):
         _add(old, new, blobs, sa.select(blobs).where(blobs.c.sha256 == digest))
-    run_id = run_of(stream)
-    row = old.execute(sa.select(runs).where(runs.c.run_id == run_id)).mappings().one()
-    latest = next(one for one in reversed(history) if one.type in ENDS)
-    state = ENDS[latest.type]
-    ended = None if state in GOING_ON else latest.recorded_at
-    now = {"state": state, "ended_at": ended, "owner": None}
-    new.execute(sa.insert(runs), [{**row, **now}])
+    copied = Projection(run_of(stream))
+    for one in history:
+        copied.apply(one.type, one.event, one.recorded_at, one.trace_id)
+    if copied.row:
+        copied.row = replace(copied.row, owner=None)
+    turned = Turned()
+    turned.add(Projection(copied.run_id), copied)
+    for statement, lines in turned.statements():
+        new.exec_driver_sql(statement, lines)
     return len(places)
 
 

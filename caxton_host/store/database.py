@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -20,6 +21,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
 from ..core.log.events import Event
+from ..core.log.projection import Projection
+from ..core.names import run_of
 from ..errors import StoreError
 from ..ports.log import Trace
 from ..ports.watch import Clock
@@ -27,6 +30,7 @@ from .commit import CommittedMark, Driver, Group, Line, Transactions
 from .diagnosis import explain, path_of, unreadable
 from .drafts import Drafter
 from .file_guard import Whereabouts
+from .projections import fill, is_stale, projections
 from .schema import events
 from .sqlite import SqliteCommitter, SqliteTree
 
@@ -153,6 +157,24 @@ class Database:
         found = await self.rows(query)
         return found[0] if found else None
 
+    async def end(
+        self, stream: str, trace: Trace | None = None
+    ) -> tuple[Drafter, Line] | None:
+        """Return what appends to the end of a stream; ``None``: it has no events."""
+        last = await self.last(stream)
+        if last is None:
+            return None
+        drafter, line = self.drafter(stream, trace), Line(stream, (last.seq, last.hash))
+        drafter.recorded_at, drafter.seq = last.recorded_at, last.seq
+        if run_id := run_of(stream):
+            line.projection = await asyncio.to_thread(self._projection, run_id)
+        return drafter, line
+
+    def _projection(self, run_id: str) -> Projection:
+        if self.look(partial(is_stale, run_id=run_id)):
+            fill(self.engine, run_id)
+        return self.look(partial(projections, run_ids=[run_id]))[run_id]
+
     async def record(
         self,
         stream: str,
@@ -172,9 +194,7 @@ class Database:
         Raises:
             CaxtonError: They could not be stored, or the guard refused.
         """
-        drafter, line = self.drafter(stream), Line(stream)
-        if last := await self.last(stream):
-            drafter.recorded_at, line.head = last.recorded_at, (last.seq, last.hash)
+        drafter, line = await self.end(stream) or (self.drafter(stream), Line(stream))
         await self.commit(Group(line, drafter.draft(events), {}, guard=guard))
 
     async def commit(self, group: Group) -> None:

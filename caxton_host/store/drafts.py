@@ -6,22 +6,12 @@ This module knows no database, so the store in memory cannot drift from the one 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 from ..core.log.chain import SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.log.events import (
-    Event,
-    RunQueued,
-    RunResumed,
-    RunStarted,
-    from_payload,
-    to_payload,
-)
-from ..core.log.runs import ENDS, GOING_ON, RunRow
+from ..core.log.events import Event, RunStarted, from_payload, to_payload
 from ..core.names import run_of
 from ..errors import (
     BadBytes,
@@ -132,73 +122,6 @@ def salts(entropy: Entropy) -> Iterator[bytes]:
         drawn = entropy(SALT_SIZE * _AT_ONCE)
         for start in range(0, len(drawn), SALT_SIZE):
             yield drawn[start : start + SALT_SIZE]
-
-
-class Change(NamedTuple):
-    """
-    The change of the row of a run by an event.
-
-    Attributes:
-        epoch, host, trace_id: ``None``: unchanged.
-    """
-
-    state: str
-    ended_at: int | None
-    owner: str | None
-    epoch: int | None
-    host: str | None
-    trace_id: str | None
-
-    def of(self, row: RunRow) -> RunRow:
-        """Return *row* with the change applied."""
-        kept = {
-            key: getattr(row, key) if value is None else value
-            for key, value in self._asdict().items()
-            if key in _KEPT
-        }
-        return replace(
-            row, state=self.state, ended_at=self.ended_at, owner=self.owner, **kept
-        )
-
-
-#: What of a row an event may leave as it is.
-_KEPT = {"epoch", "host", "trace_id"}
-
-
-def started(run_id: str, draft: Draft, event: RunQueued | RunStarted) -> RunRow:
-    """Return the row of a run that begins with *event*."""
-    tenant = event.actor.get("tenant")
-    begun = isinstance(event, RunStarted)
-    return RunRow(
-        run_id=run_id,
-        agent=event.agent,
-        actor=json.dumps(event.actor, ensure_ascii=False, sort_keys=True),
-        module_sha256=event.module_sha256,
-        state=ENDS[draft.type],
-        started_at=draft.recorded_at,
-        ended_at=None,
-        host=event.host,
-        trace_id=draft.trace_id,
-        owner=event.host if begun else None,
-        epoch=int(begun),
-        tenant=None if tenant is None else str(tenant),
-    )
-
-
-def change(draft: Draft) -> Change:
-    """Return the change of a run by *draft*, of a type in `ENDS` but the first."""
-    state, event = ENDS[draft.type], draft.event
-    resumed = event if isinstance(event, RunResumed) else None
-    begun = event if isinstance(event, RunStarted) else None
-    driven = resumed or begun
-    return Change(
-        state=state,
-        ended_at=None if state in GOING_ON else draft.recorded_at,
-        owner=driven.host if driven else None,
-        epoch=resumed.epoch if resumed else 1 if begun else None,
-        host=begun.host if begun else None,
-        trace_id=draft.trace_id if begun else None,
-    )
 
 
 def chosen(name: str, matches: Sequence[str]) -> str:

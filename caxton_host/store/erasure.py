@@ -27,6 +27,7 @@ from sqlalchemy.exc import DBAPIError
 from ..core.calls import JSON
 from ..core.log.chain import GENESIS, SALT_SIZE, envelope, event_hash, payload_digest
 from ..core.log.events import Event, RunErased, from_payload
+from ..core.log.projection import FORGOTTEN
 from ..core.log.runs import GOING_ON
 from ..core.names import stream_of
 from ..errors import LogBrokenError, NotKeptError
@@ -42,6 +43,7 @@ from .drafts import (
     still_going,
     still_needed,
 )
+from .projections import LOST, keys
 from .schema import ENVELOPE, events, payloads, runs
 
 _PATIENCE_MS = 10_000
@@ -158,6 +160,9 @@ class _Erasure:
         if not deleted and not self.done:
             raise erased_before(self.run_id)
         self.done = True
+        for tool, outcome in keys(row[1]):
+            ask(driver, LOST, tool, outcome, row[2], self.run_id)
+        ask(driver, _LESS, *FORGOTTEN.values(), self.run_id)
         for statement in _FORGET:
             ask(driver, statement, self.run_id)
 
@@ -167,7 +172,7 @@ class _Erasure:
 
 
 # A run that has ended stays so: its row needs no lock.
-_STATE = "SELECT state FROM runs WHERE run_id = ?"
+_STATE = "SELECT state, tools, started_at FROM runs WHERE run_id = ?"
 _DELETE = """\
 DELETE FROM payloads WHERE position IN (SELECT position FROM events WHERE stream = ?)"""
 
@@ -177,9 +182,9 @@ SELECT e.type, e.schema_version, p.payload
 FROM events e JOIN payloads p ON p.position = e.position
 WHERE e.stream = ? AND e.seq = 1"""
 
-# Rows that repeat what events say: the actor of the run, requests, and keys.
+# Rows that repeat what events say: the run, requests, and keys.
+_LESS = f"UPDATE runs SET {' = ?, '.join(FORGOTTEN)} = ? WHERE run_id = ?"  # noqa: S608 -- ours
 _FORGET = (
-    "UPDATE runs SET actor = '{}' WHERE run_id = ?",
     "UPDATE requests SET actor = '{}', reason = '', subject = NULL WHERE run_id = ?",
     "DELETE FROM submissions WHERE run_id = ?",
 )

@@ -15,9 +15,10 @@ from dataclasses import replace
 from ..core.calls import JSON
 from ..core.grants.settlement import Correction
 from ..core.log.chain import GENESIS
-from ..core.log.events import Event, Recorded, RunErased, RunQueued, RunStarted
+from ..core.log.events import Event, Recorded, RunErased, RunStarted
+from ..core.log.projection import FORGOTTEN, Projection
 from ..core.log.requests import Request
-from ..core.log.runs import ENDS, UNDER_WAY, RunRow
+from ..core.log.runs import UNDER_WAY, RunRow
 from ..core.names import RUN, is_called, run_of, stream_of
 from ..errors import CursorError, LeaseLost, NotFoundError
 from ..lib.codec import sha256
@@ -31,7 +32,6 @@ from .drafts import (
     Draft,
     Drafter,
     Entropy,
-    change,
     chosen,
     driven,
     erased_before,
@@ -41,7 +41,6 @@ from .drafts import (
     no_token,
     parent_of,
     salts,
-    started,
     still_going,
     still_needed,
     taken,
@@ -148,6 +147,8 @@ class MemoryStore:
 
         rows: Runs by id.
 
+        projections: What they are made from.
+
         blobs: Kept bytes by digest.
 
         budgets: What is spent under each key.
@@ -162,6 +163,7 @@ class MemoryStore:
         self.events: list[Recorded] = []
         self.streams: dict[str, list[Recorded]] = {}
         self.rows: dict[str, RunRow] = {}
+        self.projections: dict[str, Projection] = {}
         self.blobs: dict[str, bytes] = {}
         self.budgets: dict[str, Use] = {}
         self.slots: dict[tuple[str, Holder], None] = {}
@@ -280,17 +282,16 @@ class MemoryStore:
             )
             line.append(recorded)
             self.events.append(recorded)
-            if run_id and draft.type in ENDS:
+            if run_id:
                 self._project(run_id, draft)
         self.commits.setdefault(stream, []).append(len(line))
         return True
 
     def _project(self, run_id: str, draft: Draft) -> None:
-        event = draft.event
-        if isinstance(event, RunQueued | RunStarted) and run_id not in self.rows:
-            self.rows[run_id] = started(run_id, draft, event)
-        elif run_id in self.rows:
-            self.rows[run_id] = change(draft).of(self.rows[run_id])
+        known = self.projections.setdefault(run_id, Projection(run_id))
+        known.apply(draft.type, draft.event, draft.recorded_at, draft.trace_id)
+        if known.row:
+            self.rows[run_id] = known.row
 
     def now(self) -> int:
         """See `Books`."""
@@ -676,7 +677,7 @@ class MemoryErasures:
         line[:] = [replace(recorded, event=None) for recorded in line]
         for recorded in line:
             store.events[recorded.position - 1] = recorded
-        store.rows[run_id] = replace(row, actor="{}")
+        store.rows[run_id] = replace(row, **FORGOTTEN)
         store.requests.forget(run_id)
         store.submissions.forget(run_id)
         return erased

@@ -15,12 +15,13 @@ from sqlalchemy.exc import DBAPIError
 from ..errors import StoreError
 from .diagnosis import explain, forbidden, path_of, unreadable
 from .engine import open_engine
+from .projections import fill
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 
-_HEAD = "0009"
+_HEAD = "0010"
 _ALONE = {
     "sqlite": ["BEGIN IMMEDIATE"],
     # The number is ours: "caxt".
@@ -59,6 +60,7 @@ def upgrade(url: str) -> None:
     engine = open_engine(url, write=True)
     try:
         prepare(engine)
+        fill(engine)
     finally:
         engine.dispose()
 

@@ -35,16 +35,16 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import SQLAlchemyError
 
 from ..core.log.checkpoint import parse_note
-from ..core.log.runs import RunRow
 from ..core.log.tree import Frontier
 from ..errors import LeaseLost, StoreError
 from ..lib.signing import Signer
 from ..ports.watch import Clock
-from .commit import Batch, CommittedMark, Group, Outcome, Row, Transactions
+from .commit import Batch, CommittedMark, Group, Outcome, Transactions
 from .diagnosis import explain, said
-from .drafts import CONFLICT, CONFLICT_FIX, Change
+from .drafts import CONFLICT, CONFLICT_FIX
 from .ledger import Page, Use
-from .schema import blobs, budgets, events, payloads, runs, slots
+from .projections import CHANGED, COLUMNS, Row
+from .schema import blobs, budgets, events, payloads, run_tools, runs, slots, waits
 from .seals import PERIOD, Seal, sign
 
 _PATIENCE_S = 10.0
@@ -220,8 +220,6 @@ STORED = "SELECT 1 FROM events WHERE stream = %s AND seq = %s AND hash = %s"
 
 _EVENT = [c.name for c in events.columns if c.name != "position"]
 _PAYLOAD = [c.name for c in payloads.columns if c.name != "position"]
-_STARTED = [field.name for field in fields(RunRow)]
-_CHANGED = (*Change._fields, "run_id")
 
 # Positions are drawn first: an event and its payload share one.
 _APPEND = """\
@@ -242,10 +240,21 @@ _OTHERS = (
   INSERT INTO runs ({run}) SELECT {run} FROM {started}
 )""",
     """changed AS (
-  UPDATE runs SET state = t.state, ended_at = t.ended_at, owner = t.owner,
-    epoch = coalesce(t.epoch, runs.epoch), host = coalesce(t.host, runs.host),
-    trace_id = coalesce(t.trace_id, runs.trace_id) FROM {state}
-  WHERE runs.run_id = t.run_id
+  UPDATE runs SET {changes} FROM {changed} WHERE runs.run_id = t.run_id
+)""",
+    """lost AS (
+  DELETE FROM run_tools AS r USING {tools} WHERE r.tool = t.tool
+    AND r.outcome = t.outcome AND r.started_at = t.started_at AND r.run_id = t.run_id
+)""",
+    """gained AS (
+  INSERT INTO run_tools SELECT * FROM {tools} ON CONFLICT DO NOTHING
+)""",
+    """over AS (
+  DELETE FROM waits AS w USING {over}
+  WHERE w.asked_at = t.asked_at AND w.run_id = t.run_id AND w.seq = t.seq
+)""",
+    """asked AS (
+  INSERT INTO waits SELECT * FROM {asked} ON CONFLICT DO NOTHING
 )""",
     """spent AS (
   UPDATE budgets SET used = t.used, since = t.since FROM {budget}
@@ -284,10 +293,10 @@ def statement(batch: Batch) -> tuple[bytes, list[Sequence[object]]]:
 
 
 def _rows(batch: Batch) -> tuple[list[Row], ...]:
+    turned = batch.turned()
     return (
         batch.blob_rows(),
-        batch.started_rows(),
-        batch.state_rows(),
+        *(getattr(turned, one.name) for one in fields(turned)),
         batch.budget_rows(),
         batch.freed_rows(),
         batch.ended_rows(),
@@ -311,10 +320,14 @@ def _text(present: tuple[bool, ...]) -> bytes:
         given=given,
         event=", ".join(_EVENT),
         payload=", ".join(_PAYLOAD),
-        run=", ".join(_STARTED),
+        run=", ".join(COLUMNS),
+        changes=", ".join(f"{name} = t.{name}" for name in CHANGED),
         blob=_unnest([*blobs.columns]),
-        started=_unnest([runs.c[name] for name in _STARTED]),
-        state=_unnest([runs.c[name] for name in _CHANGED]),
+        started=_unnest([runs.c[name] for name in COLUMNS]),
+        changed=_unnest([runs.c[name] for name in (*CHANGED, "run_id")]),
+        tools=_unnest([*run_tools.columns]),
+        over=_unnest([waits.c.asked_at, waits.c.run_id, waits.c.seq]),
+        asked=_unnest([*waits.columns]),
         budget=_unnest([*budgets.columns]),
         freed=_unnest([slots.c.stream, slots.c.call]),
         ended=_unnest([slots.c.stream]),

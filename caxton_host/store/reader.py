@@ -15,7 +15,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import sqlalchemy as sa
@@ -28,6 +28,7 @@ from ..lib.codec import decode_trusted, sha256
 from .database import Columns, Database, Query, pages
 from .drafts import chosen
 from .erasure import erased_runs
+from .projections import COLUMNS, run_row
 from .schema import ENVELOPE, XID8, blobs, checkpoints, events, payloads, runs, xid
 
 #: Seconds between two queries for more events.
@@ -37,7 +38,6 @@ _PAGE = 1000
 _LOOK = "run `caxton audit verify`"
 _MATCHES = 6
 _LAST_CHARACTER = "\U0010ffff"
-_RUN_FIELDS = [field.name for field in fields(RunRow)]
 _EVENTS = sa.select(
     events.c.position,
     *ENVELOPE,
@@ -321,7 +321,7 @@ class Reader:
 
             tenant: Only those of this tenant.
         """
-        query = sa.select(*(runs.c[name] for name in _RUN_FIELDS)).limit(limit)
+        query = sa.select(*(runs.c[name] for name in COLUMNS)).limit(limit)
         query = query.order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
         if agent is not None:
             query = query.where(runs.c.agent == agent)
@@ -356,13 +356,13 @@ class Reader:
 
     async def row(self, run_id: str) -> RunRow | None:
         """Return the run with that id, or ``None``."""
-        query = sa.select(*(runs.c[name] for name in _RUN_FIELDS))
+        query = sa.select(*(runs.c[name] for name in COLUMNS))
         found = await self._runs(query.where(runs.c.run_id == run_id))
         return found[0] if found else None
 
     async def under_way(self) -> list[RunRow]:
         """Return the runs that go on by themselves, oldest first."""
-        query = sa.select(*(runs.c[name] for name in _RUN_FIELDS))
+        query = sa.select(*(runs.c[name] for name in COLUMNS))
         # A partial index answers each of these: its condition is no parameter.
         literal = (f"state = '{state}'" for state in sorted(UNDER_WAY))
         query = query.where(sa.or_(*map(sa.text, literal)))
@@ -370,7 +370,7 @@ class Reader:
 
     async def _runs(self, query: Query) -> list[RunRow]:
         rows = await self._database.rows(query)
-        return [RunRow(**dict(zip(_RUN_FIELDS, row, strict=True))) for row in rows]
+        return [*map(run_row, rows)]
 
     async def find_run(self, name: str) -> str:
         """

@@ -8,6 +8,8 @@ PostgreSQL has one column and one table more: `declared` adds them.
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.base import ischema_names
 
@@ -97,16 +99,73 @@ runs = sa.Table(
     sa.Column("owner", sa.Text),
     sa.Column("epoch", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("tenant", _NAME),
+    sa.Column("kind", sa.Text, nullable=False, server_default=""),
+    sa.Column("reason", sa.Text),
+    sa.Column("actor_id", _NAME),
+    sa.Column("parent", _NAME),
+    sa.Column("calls", sa.Text, nullable=False, server_default="{}"),
+    sa.Column("tools", sa.Text, nullable=False, server_default="[]"),
+    sa.Column("events", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("changed_at", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("due", sa.BigInteger),
+    sa.Column("phase", sa.Text),
     sa.CheckConstraint(f"state IN ({_STATES})", name="ck_runs_state"),
     sa.Index("ix_runs_started_at", "started_at"),
     sa.Index("ix_runs_tenant", "tenant", "started_at"),
+    sa.Index("ix_runs_agent", "agent", "started_at"),
+    sa.Index("ix_runs_state", "state", "started_at"),
+    sa.Index("ix_runs_kind", "kind", "started_at"),
+    sa.Index("ix_runs_actor_id", "actor_id", "started_at"),
 )
-_RUNNING = sa.text("state = 'running'")
-sa.Index(
-    "ix_runs_running",
-    runs.c.owner,
-    sqlite_where=_RUNNING,
-    postgresql_where=_RUNNING,
+
+
+def _partial(name: str, where: str, *columns: sa.Column[Any]) -> sa.ColumnElement[bool]:
+    condition = sa.text(where)
+    sa.Index(name, *columns, sqlite_where=condition, postgresql_where=condition)
+    return sa.literal_column(f"({where})", sa.Boolean)
+
+
+_partial("ix_runs_running", "state = 'running'", runs.c.owner)
+_partial("ix_runs_queued", "state = 'queued'", runs.c.started_at)
+_partial("ix_runs_reason", "reason IS NOT NULL", runs.c.reason, runs.c.started_at)
+_partial("ix_runs_parent", "parent IS NOT NULL", runs.c.parent)
+_partial("ix_runs_due", "due IS NOT NULL", runs.c.due)
+#: Runs that an older release has begun or changed: see `RunRow.phase`.
+STALE = _partial(
+    "ix_runs_stale",
+    "phase IS NULL OR phase <> (state || '/' || CAST(epoch AS TEXT))",
+    runs.c.run_id,
+)
+
+#: The tools and outcomes of each run in `runs.tools`, as filters look for them: both,
+#: or one of them and an empty text for the other.
+run_tools = sa.Table(
+    "run_tools",
+    metadata,
+    sa.Column("tool", _NAME, primary_key=True),
+    sa.Column("outcome", _NAME, primary_key=True),
+    sa.Column("started_at", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("run_id", _NAME, primary_key=True),
+    sqlite_with_rowid=False,
+)
+
+#: What people have to decide: see `core.log.projection.Wait`.
+waits = sa.Table(
+    "waits",
+    metadata,
+    sa.Column("asked_at", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("run_id", _NAME, primary_key=True),
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("call", sa.BigInteger, nullable=False),
+    sa.Column("tool", sa.Text, nullable=False),
+    sa.Column("until", sa.BigInteger),
+    sa.Column("agent", sa.Text, nullable=False),
+    sa.Column("tenant", _NAME),
+    sa.Index("ix_waits_agent", "agent", "asked_at"),
+    sa.Index("ix_waits_tenant", "tenant", "asked_at"),
+    sa.Index("ix_waits_run_id", "run_id"),
+    sqlite_with_rowid=False,
 )
 
 #: Requests to a host, or to the one that drives a run, and their outcomes.
@@ -131,20 +190,7 @@ requests = sa.Table(
     sa.CheckConstraint("(run_id IS NULL) <> (host IS NULL)", name="ck_requests_to"),
     sqlite_autoincrement=True,
 )
-_QUEUED = sa.text("state = 'queued'")
-sa.Index(
-    "ix_runs_queued",
-    runs.c.started_at,
-    sqlite_where=_QUEUED,
-    postgresql_where=_QUEUED,
-)
-_OPEN = sa.text("outcome IS NULL")
-sa.Index(
-    "ix_requests_open",
-    requests.c.run_id,
-    sqlite_where=_OPEN,
-    postgresql_where=_OPEN,
-)
+_partial("ix_requests_open", "outcome IS NULL", requests.c.run_id)
 
 #: The protocol of each tool server, by the key of its address, shared by hosts.
 servers = sa.Table(

@@ -16,6 +16,8 @@ import sqlalchemy as sa
 from ..core.calls import JSON
 from ..core.log.checkpoint import Note
 from ..core.log.events import Event
+from ..core.log.projection import Projection
+from ..core.names import run_of
 from ..errors import LeaseLost, NotFoundError, StoreError
 from ..lib.signing import Signer
 from ..ports.log import Trace
@@ -33,7 +35,9 @@ from .health import Health
 from .incarnation import Incarnation, Marks
 from .leases import FileLeases, HostLeases, Leases
 from .migrate import check, prepare
+from .projections import fill
 from .reader import Reader
+from .recheck import Projections
 from .requests import Requests
 from .seals import Sealer, Sealing
 from .sqlite import SqliteCommitter, SqliteSealer, SqliteTree
@@ -71,6 +75,8 @@ class SqlStore:
 
         erasure: Erases runs.
 
+        projections: Tables that are made from events.
+
         tokens: Who may call a host that serves.
 
         submissions: The run of each idempotency key.
@@ -98,6 +104,7 @@ class SqlStore:
         self.server_protocols = ServerProtocols(database)
         self.budgets = Budgets(database)
         self.erasure = Erasures(database)
+        self.projections = Projections(database)
         self.tokens = Tokens(database)
         self.submissions = Submissions(database)
         self.health = Health(database, self.leases, writer)
@@ -163,6 +170,7 @@ class SqlStore:
         try:
             if write and where:
                 prepare(engine)
+                fill(engine)
             else:
                 check(engine)
             database = Database(engine, clock, salts(entropy), place, write=write)
@@ -199,7 +207,9 @@ class SqlStore:
             StoreError: The store is opened to read only.
         """
         drafter = self._database.drafter(stream, trace)
-        return self._log(drafter, Line(stream, places=False))
+        run_id = run_of(stream)
+        projection = Projection(run_id) if run_id else None
+        return self._log(drafter, Line(stream, places=False, projection=projection))
 
     async def resume_log(self, stream: str, trace: Trace | None = None) -> SqlLog:
         """
@@ -260,12 +270,10 @@ class SqlStore:
         return self._log(drafter, line)
 
     async def _end(self, stream: str, trace: Trace | None) -> tuple[Drafter, Line]:
-        last = await self._database.last(stream)
-        if last is None:
+        end = await self._database.end(stream, trace)
+        if end is None:
             raise NotFoundError(f"there is no stream {stream!r}")
-        drafter = self._database.drafter(stream, trace)
-        drafter.recorded_at, drafter.seq = last.recorded_at, last.seq
-        return drafter, Line(stream, (last.seq, last.hash))
+        return end
 
     def _log(self, drafter: Drafter, line: Line) -> SqlLog:
         if self._writer is None:

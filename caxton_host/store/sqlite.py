@@ -10,14 +10,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import sqlite3
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from typing import cast
 
 import sqlalchemy as sa
 
 from ..core.log.checkpoint import parse_note
-from ..core.log.runs import RunRow
 from ..core.log.tree import Frontier
 from ..errors import CaxtonError, LeaseLost, StoreError
 from ..lib.signing import Signer
@@ -27,7 +25,8 @@ from .diagnosis import explain, path_of
 from .drafts import CONFLICT, CONFLICT_FIX
 from .file_guard import Whereabouts
 from .ledger import Holder, Use
-from .schema import blobs, budgets, checkpoints, events, payloads, runs, slots
+from .projections import insert
+from .schema import blobs, budgets, checkpoints, events, payloads, slots
 from .seals import UNSIGNED, Seal, shortened, sign, unsigned
 from .writer import Writer
 
@@ -40,35 +39,23 @@ _TRACE, _SPAN, _DIGEST, _HASH = map(
 )
 
 
-def _insert(table: sa.Table, columns: Iterable[str]) -> str:
-    names = [*columns]
-    values = ", ".join("?" * len(names))
-    return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({values})"  # noqa: S608 -- ours
-
-
 #: Parameters: the columns of `events` but position, in order. SQLite gives the one
 #: behind the highest: rows are never deleted.
-EVENT = _insert(events, _COLUMNS)
+EVENT = insert(events, _COLUMNS)
 #: The same without trace and span, which then are null.
-_UNTRACED = _insert(events, [*_COLUMNS[:_TRACE], *_COLUMNS[_DIGEST:]])
+_UNTRACED = insert(events, [*_COLUMNS[:_TRACE], *_COLUMNS[_DIGEST:]])
 #: Position, salt, payload.
-PAYLOAD = _insert(payloads, payloads.c.keys())
+PAYLOAD = insert(payloads, payloads.c.keys())
 # Digest, bytes, size. An existing digest is left unchanged.
-_BLOB = f"{_insert(blobs, blobs.c.keys())} ON CONFLICT DO NOTHING"
-_STARTED = _insert(runs, [field.name for field in fields(RunRow)])
-# State, end, owner; epoch, host, trace id or nothing; run id.
-_STATE = """\
-UPDATE runs SET state = ?, ended_at = ?, owner = ?, epoch = coalesce(?, epoch),
-  host = coalesce(?, host), trace_id = coalesce(?, trace_id)
-WHERE run_id = ?"""
+_BLOB = f"{insert(blobs, blobs.c.keys())} ON CONFLICT DO NOTHING"
 _USED = "SELECT used, since FROM budgets WHERE key = ?"
 # Key, what is used now, since when.
 _BUDGET = f"""\
-{_insert(budgets, budgets.c.keys())}
+{insert(budgets, budgets.c.keys())}
 ON CONFLICT (key) DO UPDATE SET used = excluded.used, since = excluded.since"""
 _HOLDERS = "SELECT stream, call FROM slots WHERE key = ?"
 # Key, stream, call.
-_OPENED = f"{_insert(slots, slots.c.keys())} ON CONFLICT DO NOTHING"
+_OPENED = f"{insert(slots, slots.c.keys())} ON CONFLICT DO NOTHING"
 _FREED = "DELETE FROM slots WHERE stream = ? AND call = ?"
 _ENDED = "DELETE FROM slots WHERE stream = ?"
 # By code point, "0" comes right behind "/". The run follows "run/".
@@ -84,7 +71,7 @@ SELECT hash FROM events WHERE position > ? AND position <= ? ORDER BY position""
 _TREE = "SELECT size, frontier, position FROM tree"
 _GROW = "UPDATE tree SET size = ?, frontier = ?, position = ?"
 _SIGNED = "SELECT note FROM checkpoints WHERE size = ? AND public_key = ?"
-_CHECKPOINT = _insert(checkpoints, ["size", "note", "public_key", "signed_at"])
+_CHECKPOINT = insert(checkpoints, ["size", "note", "public_key", "signed_at"])
 
 _log = logging.getLogger(__name__)
 
@@ -200,10 +187,8 @@ class SqliteCommitter(Transactions):
         driver = self._driver
         if batch.blobs:
             driver.executemany(_BLOB, batch.blob_rows())
-        if batch.started:
-            driver.executemany(_STARTED, batch.started_rows())
-        if batch.states:
-            driver.executemany(_STATE, batch.state_rows())
+        for statement, rows in batch.turned().statements():
+            driver.executemany(statement, rows)
         ledger = batch.ledger
         if ledger.uses:
             driver.executemany(_BUDGET, batch.budget_rows())

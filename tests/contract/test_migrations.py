@@ -56,6 +56,7 @@ def upgraded_to(
     with monkeypatch.context() as patch:
         patch.setattr(migrate, "folder", lambda: old)
         patch.setattr(migrate, "_HEAD", revision)
+        patch.setattr(migrate, "fill", lambda _: 0)
         migrate.upgrade(database)
     assert migrate.current(database) == revision
 

@@ -23,8 +23,8 @@ from caxton_host.core.log.events import (
     RunStarted,
     ToolInvoked,
 )
+from caxton_host.core.log.projection import summarise
 from caxton_host.core.log.requests import Resolution
-from caxton_host.core.log.runs import summarise
 from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import SandboxError, ToolError
 from caxton_host.lib.machine import SystemClock

@@ -12,7 +12,7 @@ import pytest
 from caxton_host.core.analysis.rejudge import ASKS
 from caxton_host.core.calls import Denied
 from caxton_host.core.log.events import EVENT_TYPES, ToolInvoked
-from caxton_host.core.log.runs import summarise
+from caxton_host.core.log.projection import summarise
 from caxton_host.lib.json_schema import input_check
 from caxton_host.lib.machine import SystemClock
 from caxton_host.runs.explain import explained_call, explanation

@@ -15,8 +15,8 @@ import pytest
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import Event, LogWritten, RunFailed, RunStarted
+from caxton_host.core.log.projection import summarise
 from caxton_host.core.log.requests import Resend
-from caxton_host.core.log.runs import summarise
 from caxton_host.core.sections import INTERPRETER, section
 from caxton_host.lib import codec
 from caxton_host.ports.tools import ToolRequest

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caxton_host.core.log.events import Event, RunCompleted, RunResumed, RunSuspended
+from caxton_host.core.log.events import Event, RunCompleted
 from caxton_host.errors import BusyError, NotFoundError, StoreError
 from caxton_host.lib.codec import sha256
 from caxton_host.ports.log import Reservation
@@ -21,6 +21,21 @@ from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 from caxton_host.store.writer import SqlLog
 from tests.postgres import Server
+from tests.turns import (
+    answered,
+    asked,
+    completed,
+    decided,
+    denied,
+    failed,
+    invoked,
+    question,
+    resolved,
+    resumed,
+    retried,
+    suspended,
+    trapped,
+)
 from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
 
 pytestmark = pytest.mark.no_cover
@@ -35,8 +50,12 @@ some_events = st.lists(
     st.one_of(
         st.builds(line, st.integers(-(2**63), 2**64 - 1), st.text(max_size=8)),
         st.builds(run_started, st.sampled_from(["one", "two"])),
-        st.just(RunSuspended(reason="approval", call=1)),
         st.just(RunCompleted(output=None, output_sha256="00", fuel=None)),
+        st.builds(suspended, st.sampled_from(["approval", "in_doubt", "child"])),
+        st.sampled_from([invoked(), invoked(2, "u"), completed(), completed(2)]),
+        st.sampled_from([denied(), failed(2), retried(), resolved(), answered()]),
+        st.builds(asked, st.integers(1, 2), st.sampled_from([None, 5])),
+        st.sampled_from([decided(), question(), question(2), trapped()]),
     ),
     max_size=4,
 )
@@ -193,12 +212,6 @@ class World:
         return facts
 
 
-def resumed(epoch: int) -> RunResumed:
-    return RunResumed(
-        actor={}, host="host/2", epoch=epoch, reason="", grants_sha256="00"
-    )
-
-
 def named(kept: set[bytes]) -> dict[str, bytes]:
     return {sha256(data): data for data in sorted(kept)}
 
@@ -216,6 +229,7 @@ async def compare(program: list[Step], place: str) -> None:
         await memory.settle()
         assert await sql.seen() == await memory.seen()
         assert (await verify(database.reader)).first_bad is None
+        assert (await database.projections.verify(lambda *_: None))[1] == []
 
 
 @settings(max_examples=60, deadline=None)

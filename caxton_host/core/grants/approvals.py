@@ -7,12 +7,13 @@ which the journal compares. No answer means no.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias
 
 from ...errors import Suspend, UsageError
 from ..calls import JSON, Denied
+from ..log.asked import Asked, counted
 from ..log.events import ApprovalDecided, ApprovalRequested, Payload, ToolInvoked
 from ..provenance import Sources
 from .conditions import Conditions
@@ -23,42 +24,6 @@ VERDICTS: tuple[Verdict, ...] = ("approve", "deny")
 
 #: The actor of a decision by expiry.
 NOBODY: Payload = {"kind": "service", "id": "caxton", "authenticated": True}
-
-#: Kind and id of an actor, which tell people apart.
-Person: TypeAlias = tuple[str, str]
-
-
-def person(actor: Mapping[str, JSON]) -> Person:
-    """
-    Return what tells an actor from others.
-
-    >>> person({"kind": "token", "id": "0f3c", "authenticated": True})
-    ('token', '0f3c')
-    """
-    return str(actor.get("kind")), str(actor.get("id"))
-
-
-def counted(
-    given: Iterable[ApprovalDecided],
-    by: Collection[JSON] = (),
-    not_by: Mapping[str, JSON] | None = None,
-) -> dict[Person, ApprovalDecided]:
-    """
-    Return the approvals that count, one for each person.
-
-    Args:
-        given: Approvals of one call, in any order.
-
-        by: The roles that count; empty: all.
-
-        not_by: The actor whose approval does not count.
-    """
-    barred = person(not_by) if not_by is not None else None
-    return {
-        who: one
-        for one in given
-        if (not by or one.role in by) and (who := person(one.actor)) != barred
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,55 +116,6 @@ class Approve:
 
 
 _KEYS = frozenset(one.name for one in fields(Approve))
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """
-    A call that needs approval, and the decisions so far.
-
-    Attributes:
-        requested: The newest request.
-
-        seq: Its place in the stream, if known.
-
-        given: The approvals of this and of earlier requests.
-
-        decided: The last decision about the newest request; ``None``: none yet.
-    """
-
-    requested: ApprovalRequested
-    seq: int | None = None
-    given: tuple[ApprovalDecided, ...] = ()
-    decided: ApprovalDecided | None = None
-
-    @property
-    def counted(self) -> Mapping[Person, ApprovalDecided]:
-        """The approvals that count for the newest request, one for each person."""
-        return counted(self.given, self.requested.by, self.requested.not_by)
-
-    @property
-    def waits(self) -> bool:
-        """Whether the newest request is undecided, or needs more approvals."""
-        if self.decided is None or self.decided.verdict != "approve":
-            return self.decided is None
-        return len(self.counted) < self.requested.count
-
-    def again(self, requested: ApprovalRequested, seq: int | None) -> Asked:
-        """Return the same after another request."""
-        return replace(self, requested=requested, seq=seq, decided=None)
-
-    def after(self, decided: ApprovalDecided) -> Asked:
-        """Return the same after a decision; after a denial, nothing changes it."""
-        if self.decided and self.decided.verdict != "approve":
-            return self
-        given = (decided,) if decided.verdict == "approve" else ()
-        return replace(self, given=(*self.given, *given), decided=decided)
-
-    def is_over(self, now: int) -> bool:
-        """Return whether the request has expired at *now* (microseconds)."""
-        until = self.requested.until
-        return until is not None and now >= until
 
 
 class Unapproved(Suspend):

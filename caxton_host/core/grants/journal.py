@@ -15,6 +15,7 @@ from typing import TypeAlias, cast
 from ...errors import Divergence, LogBrokenError, NondeterminismError, NotKeptError
 from ..calls import JSON, Completed, Outcome, Route, ToolCall
 from ..limits import Limits
+from ..log.asked import Asked
 from ..log.diff import first_difference
 from ..log.events import (
     ApprovalDecided,
@@ -34,7 +35,6 @@ from ..log.events import (
 from ..names import AGENTS
 from ..provenance import Sources
 from ..text.redact import same_but_masked
-from .approvals import Asked
 from .bounds import Bound, targets
 from .conditions import no_engine
 from .constraints import Matcher

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
@@ -12,14 +12,7 @@ from ..calls import JSON, Completed, Denied, Outcome
 from ..names import AGENTS, called_run, run_of
 from .events import (
     ApprovalRequested,
-    Event,
     Recorded,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunQueued,
-    RunStarted,
-    RunSuspended,
     ToolInvoked,
     outcome_of,
 )
@@ -80,6 +73,30 @@ class RunRow:
 
         tenant: Of the principal that started it, if that has one. It stays when the
             run is erased.
+
+        kind: ``agent``, ``program`` or ``session``; empty if that was erased.
+
+        reason: Of a suspended run, why; of a failed one, the kind of its failure; or
+            ``cancelled``.
+
+        actor_id: The id of the actor; ``None`` if the run is erased.
+
+        parent: The run that called it.
+
+        calls: JSON: the numbers of calls that are not zero; see `RunSummary`.
+
+        tools: JSON: each tool and outcome of its calls. The tool is empty if the name
+            of a call led to none.
+
+        events: The number of the last event that changed the row.
+
+        changed_at: When that was recorded.
+
+        due: When a suspended run may go on, in microseconds; 0: at once; ``None``: when
+            a person or another run says so.
+
+        phase: State and epoch as the row was written last; others, or none, were
+            written by an older release, which leaves the rest as it is.
     """
 
     run_id: str
@@ -94,6 +111,16 @@ class RunRow:
     owner: str | None
     epoch: int
     tenant: str | None = None
+    kind: str = ""
+    reason: str | None = None
+    actor_id: str | None = None
+    parent: str | None = None
+    calls: str = "{}"
+    tools: str = "[]"
+    events: int = 0
+    changed_at: int = 0
+    due: int | None = None
+    phase: str | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -150,66 +177,6 @@ class RunSummary:
         """Return the ``caxton.run/v1`` document."""
         own = {one.name: getattr(self, one.name) for one in fields(self)}
         return {"$type": "caxton.run/v1", **own, "calls": dict(self.calls)}
-
-
-def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
-    """Return the summary of the run with the events *history*."""
-    run, ends, own = RunSummary(run_id=run_id), Counter[str](), set[int]()
-    waits = set[int]()
-    for recorded in history:
-        run.events += 1
-        run.started_at = run.started_at or recorded.recorded_at
-        run.duration_ms = (recorded.recorded_at - run.started_at) / 1000
-        event = recorded.event
-        if recorded.type in ENDS:
-            run.state = ENDS[recorded.type]
-            run.waits_for = _waits_for(event)
-        match event:
-            case RunQueued() | RunStarted():
-                _begin(run, event)
-                run.trace_id = recorded.trace_id
-            case ApprovalRequested():
-                waits.add(event.call)
-            case ToolInvoked():
-                waits.discard(event.call)
-                own.add(event.call)
-                ends["total"] += 1
-                ends["in_doubt"] += 1
-            case RunCompleted():
-                run.output = event.output
-            case RunFailed() | RunCancelled():
-                run.error = _error(event)
-            case None:
-                run.erased = True
-                run.trace_id = run.trace_id or recorded.trace_id
-            case _:
-                # Of a call that a fork inherited, only the outcome may be its own.
-                if (end := outcome_of(event)) and end[0] in own:
-                    ends["in_doubt"] -= 1
-                    ends[outcome_word(end[1])] += 1
-    ends["total"] += len(waits)
-    ends["waits"] = len(waits)
-    run.calls = {name: ends[name] for name in ("total", *OUTCOMES, "waits")}
-    return run
-
-
-def _begin(run: RunSummary, event: RunQueued | RunStarted) -> None:
-    run.agent, run.actor = event.agent, event.actor
-    run.module_sha256 = event.module_sha256
-    run.program, run.bounds = event.program, [*event.bounds]
-    if isinstance(event, RunStarted):
-        run.forked_from = event.forked_from
-        run.parent, run.called_by = event.parent, event.called_by
-
-
-def _error(event: RunFailed | RunCancelled) -> dict[str, JSON]:
-    if isinstance(event, RunFailed):
-        return {"kind": event.kind, "message": event.message}
-    return {"kind": "cancelled", "message": event.reason}
-
-
-def _waits_for(event: Event | None) -> str | None:
-    return event.reason if isinstance(event, RunSuspended) else None
 
 
 def call_list(history: Iterable[Recorded]) -> list[JSON]:

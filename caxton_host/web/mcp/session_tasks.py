@@ -19,7 +19,7 @@ from hashlib import sha256
 from typing import Any, TypeAlias
 
 from ...core.calls import JSON, Completed, Failed, Outcome
-from ...core.grants.approvals import Asked as Question
+from ...core.log.asked import Asked as Question
 from ...core.log.events import (
     ApprovalDecided,
     ApprovalRequested,

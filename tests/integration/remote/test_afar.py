@@ -14,7 +14,7 @@ from caxton_host.cli.overrides import Overrides
 from caxton_host.cli.remote_host import RemoteHost
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import Recorded, event_document
-from caxton_host.core.log.runs import summarise
+from caxton_host.core.log.projection import summarise
 from caxton_host.errors import ServerUnavailable
 from caxton_host.remote import log
 from tests.integration.webhooks.conftest import Server

@@ -36,7 +36,7 @@ from caxton_host.core.log.events import (
     ToolRetried,
     settled,
 )
-from caxton_host.core.log.runs import summarise
+from caxton_host.core.log.projection import summarise
 from caxton_host.core.text.redact import Redactor
 from caxton_host.errors import CaxtonError, UsageError
 from caxton_host.lib.machine import local_actor

@@ -16,7 +16,7 @@ from caxton_host.core.log.events import (
     RunStarted,
     settled,
 )
-from caxton_host.core.log.runs import summarise
+from caxton_host.core.log.projection import summarise
 
 from .test_parts import invoked, recorded, retried
 

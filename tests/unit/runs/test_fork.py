@@ -20,7 +20,7 @@ from caxton_host.core.log.events import (
     ToolDenied,
     ToolInvoked,
 )
-from caxton_host.core.log.runs import summarise
+from caxton_host.core.log.projection import summarise
 from caxton_host.errors import LogBrokenError, NotFoundError, NotKeptError, UsageError
 from caxton_host.lib import codec
 from caxton_host.ports.sandbox import Answer, Door, Ending, Guest

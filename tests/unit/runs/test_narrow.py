@@ -22,8 +22,8 @@ from caxton_host.core.log.events import (
     ToolDenied,
     ToolInvoked,
 )
+from caxton_host.core.log.projection import summarise
 from caxton_host.core.log.requests import GiveResult
-from caxton_host.core.log.runs import summarise
 from caxton_host.lib import codec
 from caxton_host.runs.explain import explained_call, explanation
 from caxton_host.runs.recording import Recording

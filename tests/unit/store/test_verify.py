@@ -152,7 +152,7 @@ async def test_salt_and_payload_cannot_share_their_border(tmp_path: Path) -> Non
 async def test_damaged_file_is_a_broken_log(tmp_path: Path) -> None:
     async with open_store(tmp_path) as store:
         log = store.create("run/a")
-        for n in range(50):
+        for n in range(200):
             await log.append(line(n, "x" * 1000))
     path = tmp_path / "caxton.db"
     data = path.read_bytes()

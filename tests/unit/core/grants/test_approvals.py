@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caxton_host.core.calls import JSON, Route, ToolCall
-from caxton_host.core.grants.approvals import Approve, Asked, unmet
+from caxton_host.core.grants.approvals import Approve, unmet
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.decisions import Allowed, Attempt, Tally, decide
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.journal import Fresh, Journal
+from caxton_host.core.log.asked import Asked
 from caxton_host.core.log.events import (
     ApprovalDecided,
     ApprovalRequested,

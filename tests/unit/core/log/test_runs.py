@@ -23,6 +23,7 @@ from caxton_host.core.log.events import (
     ToolInvoked,
     ToolRetried,
 )
+from caxton_host.core.log.projection import summarise
 from caxton_host.core.log.runs import (
     ExportFilter,
     ExportLine,
@@ -30,7 +31,6 @@ from caxton_host.core.log.runs import (
     call_list,
     call_of,
     event_of_call,
-    summarise,
 )
 from caxton_host.errors import UsageError
 

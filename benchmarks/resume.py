@@ -20,6 +20,7 @@ from pathlib import Path
 from caxton_host.app.bootstrap import Running
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import Event, RunCompleted, RunStarted, ToolInvoked
+from caxton_host.core.log.runs import RunFilter
 from caxton_host.core.names import uuid7
 
 from .page import Figure, Section
@@ -96,7 +97,8 @@ async def _suspended(folder: Path, count: int) -> float:
         await asyncio.gather(*map(one, ids[1:]))
         gc.collect()
         after = sum(memory()[0].values())
-        if len(await live.store.reader.runs(count + 1, state="suspended")) != count:
+        only = RunFilter(state="suspended")
+        if len(await live.store.reader.runs(count + 1, only)) != count:
             sys.exit("Error: a run is not suspended")
     return (after - before) / (count - 1)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from ..core.log.runs import RunFilter
 from ..errors import CaxtonError
 from .context import as_json, wait
 from .local_host import LocalHost
@@ -164,7 +165,8 @@ async def _met(config: Config) -> set[str]:
 
 async def _suspended(config: Config) -> dict[str, str]:
     async with _near(config) as store:
-        rows = await store.reader.runs(_MOST, state="suspended") if store else []
+        only = RunFilter(state="suspended")
+        rows = await store.reader.runs(_MOST, only) if store else []
     return {row.run_id: row.agent for row in rows}
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..core.grants.approvals import Verdict
     from ..core.grants.freezes import Kind
     from ..core.log.events import Recorded, RunErased
-    from ..core.log.runs import RunSummary
+    from ..core.log.runs import RunFilter, RunRow
     from ..core.programs import Language
     from ..ports.history import History
     from ..runs.cancellation import Answer
@@ -202,6 +202,13 @@ class AnswerOptions:
     reason: str
 
 
+#: What a list says that may lack runs.
+STALE = (
+    "runs of an older release may be missing from filtered lists until they are "
+    "filled in: caxton db migrate"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPage:
     """
@@ -210,15 +217,17 @@ class RunPage:
     Attributes:
         runs: At most as many as were asked for.
 
-        total: How many there are; only a lower bound if *is_all* is not set.
+        more: Whether there are others.
 
         nothing: The hint to print if there are none.
+
+        stale: Whether some may be missing: an older release wrote them.
     """
 
-    runs: Sequence[RunSummary]
-    total: int
-    is_all: bool = True
+    runs: Sequence[RunRow]
+    more: bool
     nothing: str = ""
+    stale: bool = False
 
 
 class HostApi(Protocol):
@@ -304,10 +313,8 @@ class HostApi(Protocol):
         """Return the error for a failure to read an answer, if this host sent it."""
         ...
 
-    def runs(
-        self, agent: str | None, state: str | None, limit: int, *, top: bool
-    ) -> RunPage:
-        """Return the newest runs; with *top* only those that no agent called."""
+    def runs(self, only: RunFilter, limit: int) -> RunPage:
+        """Return the newest runs."""
         ...
 
     def erasure(self, run_id: str) -> RunErased | None:

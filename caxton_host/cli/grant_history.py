@@ -18,6 +18,7 @@ from ..core.analysis.suggest import Suggestion
 from ..core.analysis.suggest_sources import SourcesSeen
 from ..core.calls import JSON
 from ..core.limits import Limits
+from ..core.log.runs import RunFilter
 from ..core.names import stream_of
 from ..errors import NotFoundError, UsageError
 from ..runs.modules import read_manifest, read_module
@@ -250,7 +251,7 @@ class _Wanted:
     ) -> AsyncGenerator[Recorded]:
         """Yield the events of the named agents and runs."""
         for name in self.names:
-            if await store.reader.runs(1, agent=name):
+            if await store.reader.runs(1, RunFilter(agent=name)):
                 events = store.reader.of_runs(types, since=self.since, agent=name)
             else:
                 events = store.reader.stream_events(stream_of(await _run(store, name)))

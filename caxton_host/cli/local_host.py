@@ -17,7 +17,7 @@ from ..core.calls import JSON
 from ..core.grants.tool_catalog import tool_document
 from ..core.log.checkpoint import checkpoint_document
 from ..core.log.events import Frozen, Recorded, RunErased, Thawed
-from ..core.log.runs import event_of_call
+from ..core.log.runs import EVERY, RunFilter, event_of_call
 from ..core.names import meant_tool, nearest, stream_of
 from ..core.text.redact import Redactor
 from ..core.tools.servers import server_document, server_test_document
@@ -32,6 +32,7 @@ from ..errors import (
 from ..lib.machine import SystemClock, local_actor
 from .context import (
     SIGNED,
+    STALE,
     AnswerOptions,
     DecideOptions,
     ForkOptions,
@@ -154,40 +155,30 @@ class LocalHost(HostApi):
 
     # -- runs
 
-    def runs(
-        self, agent: str | None, state: str | None, limit: int, *, top: bool
-    ) -> RunPage:
-        return wait(self._runs(agent, state, limit, top=top))
+    def runs(self, only: RunFilter, limit: int) -> RunPage:
+        return wait(self._runs(only, limit))
 
-    async def _runs(
-        self, agent: str | None, state: str | None, limit: int, *, top: bool
-    ) -> RunPage:
-        from ..runs.recording import summary_of
-
+    async def _runs(self, only: RunFilter, limit: int) -> RunPage:
         async with self.log() as store:
-            known = await store.reader.runs(_MOST, agent, state, top=top)
+            known = await store.reader.runs(limit + 1, only)
             return RunPage(
-                runs=[await summary_of(store.reader, row) for row in known[:limit]],
-                total=len(known),
-                is_all=len(known) < _MOST,
-                nothing="" if known else await self._nothing(store, agent, state),
+                runs=known[:limit],
+                more=len(known) > limit,
+                nothing="" if known else await self._nothing(store, only),
+                stale=await store.projections.is_stale(),
             )
 
-    async def _nothing(
-        self, store: SqlStore, agent: str | None, state: str | None
-    ) -> str:
+    async def _nothing(self, store: SqlStore, only: RunFilter) -> str:
         """Return the hint for a list without runs."""
-        if agent:
-            known = {row.agent for row in await store.reader.runs(limit=_MOST)}
+        if agent := only.agent:
+            known = {row.agent for row in await store.reader.runs(_MOST)}
             with contextlib.suppress(UsageError):
                 known |= self.look("agents").agents.keys()
             if agent not in known:
                 meant = nearest(agent, sorted(known))
                 hint = f"; did you mean {meant}?" if meant else ""
                 return f"no agent {agent!r} is known{hint}"
-        return (
-            "no such runs" if agent or state else "no runs yet; caxton demo makes one"
-        )
+        return "no such runs" if only != EVERY else "no runs yet; caxton demo makes one"
 
     def erasure(self, run_id: str) -> RunErased | None:
         async def find() -> RunErased | None:
@@ -266,11 +257,11 @@ class LocalHost(HostApi):
         def unread(run_id: str, exc: CaxtonError) -> None:
             note(f"warning: run {run_id} cannot be read: {exc}")
 
-        now = SystemClock().now()
+        only, now = RunFilter(agent=agent), SystemClock().now()
         async with self.log() as store:
-            return await inbox(
-                store.reader, now, most=_MOST, agent=agent, unread=unread
-            )
+            if await store.projections.is_stale():
+                note(f"warning: {STALE}")
+            return await inbox(store.reader, now, most=_MOST, only=only, unread=unread)
 
     def answer(self, options: AnswerOptions) -> None:
         wait(self._answer(options))

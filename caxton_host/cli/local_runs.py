@@ -30,7 +30,7 @@ from ..core.grants.grants import Grant
 from ..core.log.events import RunCompleted, ToolInvoked
 from ..core.log.projection import summarise
 from ..core.log.requests import RESOLUTIONS, GiveResult, Resolution
-from ..core.log.runs import RunSummary
+from ..core.log.runs import RunFilter, RunSummary
 from ..core.text.redact import Redactor
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import (
@@ -332,7 +332,7 @@ class LocalRuns:
 
             # Suspended runs may have been decided about.
             rows = await up.store.leases.idle()
-            rows += await up.store.reader.runs(_MOST, state="suspended")
+            rows += await up.store.reader.runs(_MOST, RunFilter(state="suspended"))
             done = await asyncio.gather(*(one(row.run_id) for row in rows))
         return self._resumed([item for item in done if item is not None])
 

@@ -26,7 +26,7 @@ import click
 from ..core.calls import JSON
 from ..core.limits import Limits
 from ..core.log.events import Recorded, RunErased, ToolProgress
-from ..core.log.runs import ENDS, event_of_call
+from ..core.log.runs import ENDS, RunFilter, event_of_call
 from ..core.names import stream_of
 from ..errors import (
     BusyError,
@@ -201,15 +201,11 @@ class RemoteHost(HostApi):
 
     # -- reading
 
-    def runs(
-        self, agent: str | None, state: str | None, limit: int, *, top: bool
-    ) -> RunPage:
-        only = {"agent": agent, "state": state, "top": "true" if top else None}
-        found = self._ask(lambda log: log.summaries(limit + 1, **only))
+    def runs(self, only: RunFilter, limit: int) -> RunPage:
+        found = self._ask(lambda log: log.runs(limit + 1, only))
         return RunPage(
             runs=found[:limit],
-            total=len(found),
-            is_all=False,
+            more=len(found) > limit,
             nothing="no runs there that you may see",
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import click
 from click.exceptions import Exit
@@ -11,17 +12,24 @@ from ..core.calls import JSON
 from ..core.log.diff import CallDifference, Diff, Difference, Place, diff
 from ..core.log.events import RunErased
 from ..core.log.projection import summarise
-from ..core.log.runs import ENDS, RESTORED, RunSummary, call_list
+from ..core.log.runs import (
+    ENDS,
+    OUTCOMES,
+    RESTORED,
+    RunFilter,
+    RunRow,
+    RunSummary,
+    call_list,
+)
 from ..core.names import run_of
 from ..errors import RestoredError
-from ..runs.recording import BROKEN, Recording
+from ..runs.recording import Recording
 from . import explain, run_control, trace
-from .context import HostApi, on_host, wait
+from .context import STALE, HostApi, on_host, wait
 from .events import history_of
+from .options import Moment
 from .output import (
-    AUDIT,
     clipped,
-    complain,
     counted,
     note,
     on_terminal,
@@ -63,6 +71,21 @@ for one in (*run_control.COMMANDS, explain.of_run, trace.command):
     type=click.Choice([*dict.fromkeys(ENDS.values())]),
     help="Only runs in this state.",
 )
+@click.option("--reason", help="Only runs suspended or failed for this reason.")
+@click.option(
+    "--kind",
+    type=click.Choice(["agent", "program", "session"]),
+    help="Only runs of this kind.",
+)
+@click.option("--tool", metavar="SERVER/TOOL", help="Only runs that called this tool.")
+@click.option(
+    "--outcome",
+    type=click.Choice(OUTCOMES),
+    help="Only runs with such a call; with --tool, of that tool.",
+)
+@click.option("--actor", metavar="ID", help="Only runs that this actor started.")
+@click.option("--since", type=Moment(), help="Only runs started at this time or later.")
+@click.option("--until", type=Moment(), help="Only runs started before this time.")
 @click.option("--top", is_flag=True, help="Only runs that no agent called.")
 @click.option(
     "-n",
@@ -72,28 +95,21 @@ for one in (*run_control.COMMANDS, explain.of_run, trace.command):
     type=click.IntRange(1, _MOST),
     help="The number of runs to show.",
 )
-def list_(
-    host: HostApi,
-    agent: str | None,
-    state: str | None,
-    top: bool,
-    limit: int,
-    as_json: bool,
-) -> None:
+def list_(host: HostApi, limit: int, as_json: bool, **only: str | int | None) -> None:
     """
     List runs, newest first.
 
-    A run whose log is damaged is "broken".
-
-    \b
-    Exit codes: 0 no run is broken; 5 a run is broken.
+    A list finds runs and verifies nothing: see caxton audit verify. A run in progress
+    has no counts of calls here: see caxton runs show. A time is ISO 8601, UTC unless
+    it names a zone, or a duration: 2h is two hours ago.
 
     \b
     Examples:
       caxton runs list --limit 5
       caxton runs list --agent weather --state failed --json
+      caxton runs list --tool crm/refund --outcome denied --since 7d
     """
-    page = host.runs(agent, state, limit, top=top)
+    page = host.runs(RunFilter(**cast("dict[str, Any]", only)), limit)
     found = page.runs
     if as_json:
         show([run.to_document() for run in found])
@@ -101,24 +117,18 @@ def list_(
         _rows(found)
         if not found:
             note(page.nothing)
-        if any(run.waits_for == RESTORED for run in found):
+        if any(run.reason == RESTORED for run in found):
             note(
                 "the log was restored from a copy; to go on: "
                 f"{host.command()} runs resume --restored RUN"
             )
-    if len(found) < page.total:
-        total = page.total if page.is_all else f"more than {limit}"
-        note(f"showing {len(found)} of {total} runs; -n NUMBER shows more")
-    if broken := [run.run_id for run in found if run.state == BROKEN]:
-        complain(
-            f"run {broken[0]} is broken"
-            + (f", and {len(broken) - 1} more" if broken[1:] else ""),
-            host.named("caxton audit verify; restore the database from a copy"),
-        )
-        raise Exit(AUDIT)
+    if page.more:
+        note(f"there are more than {counted(limit, 'run')}; -n NUMBER shows more")
+    if page.stale:
+        note(f"warning: {STALE}")
 
 
-def _rows(found: Sequence[RunSummary]) -> None:
+def _rows(found: Sequence[RunRow]) -> None:
     names = [run.run_id for run in found]
     short = dict(zip(names, shortened(names) if on_terminal() else names, strict=True))
     columns = ("run", "agent", "state", "calls", "denied", "started at (UTC)", "ms")
@@ -130,11 +140,11 @@ def _rows(found: Sequence[RunSummary]) -> None:
             (
                 name,
                 run.agent,
-                _state(run),
-                run.calls.get("total", ""),
-                run.calls.get("denied", ""),
+                _state(run.state, run.reason, erased=run.is_erased),
+                (run.numbers or {}).get("total", ""),
+                (run.numbers or {}).get("denied", ""),
                 second(run.started_at),
-                round(run.duration_ms),
+                "" if run.duration_ms is None else round(run.duration_ms),
                 *((short.get(run.parent or "", run.parent or ""),) if called else ()),
             )
             for name, run in zip(short.values(), found, strict=True)
@@ -142,10 +152,9 @@ def _rows(found: Sequence[RunSummary]) -> None:
     )
 
 
-def _state(run: RunSummary) -> str:
-    if run.erased:
-        return f"{run.state}, erased"
-    return f"{run.state}, {RESTORED}" if run.waits_for == RESTORED else run.state
+def _state(state: str, about: str | None, *, erased: bool) -> str:
+    about = "erased" if erased else about
+    return state if about in {None, state} else f"{state}, {about}"
 
 
 def shortened(names: Sequence[str]) -> list[str]:
@@ -185,7 +194,8 @@ def show_(host: HostApi, run: str, as_json: bool) -> None:
     if program := summary.program:
         say(f"program {plain(program['name'])}  {plain(program['sha256'])[:12]}")
     say(f"actor   {summary.actor.get('kind')} {summary.actor.get('id')}")
-    say(f"state   {_state(summary)}, {summary.duration_ms:.0f} ms")
+    state = _state(summary.state, summary.waits_for, erased=summary.erased)
+    say(f"state   {state}, {summary.duration_ms:.0f} ms")
     for line in _origins(summary):
         say(line)
     for line in (*bound_lines(summary.bounds), *call_lines(history)):

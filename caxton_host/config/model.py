@@ -379,16 +379,6 @@ class Config:
         return {name: one for name, one in self.agents.items() if one.session}
 
     @property
-    def asking(self) -> frozenset[str]:
-        """What may ask people while it runs: sessions, agents with servers that ask."""
-        servers = [name for name, s in self.servers.items() if s.elicitation == "ask"]
-        return frozenset(
-            name
-            for name, agent in self.agents.items()
-            if agent.session is not None or agent.grant.servers(servers)
-        )
-
-    @property
     def executed(self) -> dict[str, Agent]:
         """The agents that are executed, by name: all but sessions."""
         found = self.agents.items()

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Collection
 from typing import Protocol
 
 from ..core.log.events import Recorded, RunErased
-from ..core.log.runs import RunRow
+from ..core.log.runs import EVERY, Mark, RunFilter, RunRow
 
 
 class Streams(Protocol):
@@ -103,16 +103,12 @@ class Readings(Tails, Protocol):
         """Yield events as `Tails.tail` does; with *tenant*, only those of its runs."""
         ...
 
-    async def runs(  # noqa: PLR0913 -- a filter each
+    async def runs(
         self,
         limit: int,
-        agent: str | None = None,
-        state: str | None = None,
+        only: RunFilter = EVERY,
         *,
-        prefix: str = "",
         before: tuple[int, str] | None = None,
-        top: bool = False,
-        tenant: str | None = None,
     ) -> list[RunRow]:
         """
         Return at most *limit* runs, newest first.
@@ -120,22 +116,44 @@ class Readings(Tails, Protocol):
         Args:
             limit: The most to return.
 
-            agent: Only those of this agent.
-
-            state: Only those in this state.
-
-            prefix: Only those whose ids have this prefix.
+            only: Which ones.
 
             before: Only those after the run with this start time and id.
-
-            top: Only those that no other run called.
-
-            tenant: Only those of this tenant.
         """
         ...
 
     async def row(self, run_id: str) -> RunRow | None:
         """Return the run with that id, or ``None``."""
+        ...
+
+    async def waiting(
+        self, limit: int, only: RunFilter = EVERY, *, after: Mark | None = None
+    ) -> list[tuple[Mark, RunRow]]:
+        """
+        Return at most *limit* places of what people are asked, and the runs.
+
+        Approvals and questions, the oldest first.
+
+        Args:
+            limit: The most to return.
+
+            only: Of which runs: by agent, tenant, *agents* and *owner*.
+
+            after: Only those behind this place.
+        """
+        ...
+
+    async def due(self, now: int) -> dict[str, int]:
+        """
+        Return the suspended runs that may go on, and the epoch of each.
+
+        Those that are due by *now*, those whose caller has ended, and those that wait
+        for a run which is not suspended any more.
+        """
+        ...
+
+    async def next_due(self, now: int) -> int | None:
+        """Return when the next suspended run is due after *now*, if one is."""
         ...
 
     async def newest(

@@ -138,6 +138,14 @@ class Submissions(Protocol):
         ...
 
 
+class Projections(Protocol):
+    """Tables that are made from events."""
+
+    async def fill(self) -> int:
+        """Make the rows that an older release wrote, and return how many."""
+        ...
+
+
 class ServingStore(SharedStore, Protocol):
     """The store of a host that serves."""
 
@@ -149,6 +157,11 @@ class ServingStore(SharedStore, Protocol):
     @property
     def tokens(self) -> Tokens:
         """The tokens of callers."""
+        ...
+
+    @property
+    def projections(self) -> Projections:
+        """What lists and the search for work read."""
         ...
 
     async def resume_log(self, stream: str) -> EventLog:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from types import NoneType
+from typing import Any
 
 from ..core.calls import JSON
 from ..core.grants.bounds import bounds_of
@@ -23,7 +25,7 @@ from ..core.log.events import (
     RunStarted,
     from_payload,
 )
-from ..core.log.runs import RunSummary
+from ..core.log.runs import LISTED, RunRow, RunSummary
 from ..errors import (
     BadBytes,
     BusyError,
@@ -350,7 +352,26 @@ def _read(type_: str, version: int, payload: Mapping[str, JSON]) -> Event:
     return event
 
 
-def check(value: Event | RunSummary) -> None:
+def listed_run(document: JSON) -> RunRow:
+    """Return the run in a ``caxton.listed-run/v1`` document."""
+    told = mapping(document)
+    run_id(told)
+    texts: dict[str, Any] = {
+        "actor": json.dumps(mapping(told.get("actor")), sort_keys=True),
+        "calls": json.dumps(mapping(told.get("calls") or {})),
+        "tools": json.dumps(listed(told.get("tools"))),
+    }
+    try:
+        own: dict[str, Any] = {name: told[name] for name in LISTED}
+        row = RunRow(**own, **texts, host=None, owner=None, epoch=0)
+        check(row)
+        row.to_document()
+    except (KeyError, TypeError, ValueError):
+        raise stranger("a run is not one") from None
+    return row
+
+
+def check(value: Event | RunRow | RunSummary) -> None:
     """
     Check the type of each field of a value.
 

@@ -12,7 +12,7 @@ from dataclasses import fields
 
 from ..core.calls import JSON
 from ..core.log.events import Recorded, RunErased, RunStarted, blobs_of
-from ..core.log.runs import ENDS, GOING_ON, RunSummary
+from ..core.log.runs import ENDS, GOING_ON, RunFilter, RunRow, RunSummary
 from ..core.names import RUN, run_of, stream_of
 from ..errors import NotFoundError, OverloadedError, ToolError
 from ..lib.codec import sha256 as digest
@@ -25,6 +25,7 @@ from .documents import (
     erased,
     is_of,
     listed,
+    listed_run,
     mapping,
     question,
     recorded,
@@ -55,24 +56,19 @@ class RemoteLog:
         self.remote = remote
         self._runs: dict[str, str] = {}
 
-    async def summaries(self, limit: int, **only: str | None) -> list[RunSummary]:
-        """
-        Return the summaries of at most *limit* runs, newest first.
-
-        Args:
-            limit: How many.
-
-            only: Those with this ``agent``, ``state`` or ``prefix``, or only ``top``.
-        """
-        found: list[RunSummary] = []
+    async def runs(self, limit: int, only: RunFilter) -> list[RunRow]:
+        """Return at most *limit* runs, newest first."""
+        asked = {one.name: getattr(only, one.name) or None for one in fields(only)}
+        asked["top"] = "true" if only.top else None
+        found: list[RunRow] = []
         cursor: str | None = None
         while True:
             most = min(_PAGE, limit - len(found))
             page = mapping(
-                await self.remote.get("/runs", limit=most, cursor=cursor, **only)
+                await self.remote.get("/runs", limit=most, cursor=cursor, **asked)
             )
             runs = listed(page.get("runs"))[:most]
-            found += map(summary, runs)
+            found += map(listed_run, runs)
             cursor = text(page, "next") if page.get("next") is not None else None
             if cursor is None or len(found) >= limit:
                 return found
@@ -85,9 +81,9 @@ class RemoteLog:
             NotFoundError: It matches no run, or more than one.
         """
         if name == "@last":
-            found = await self.summaries(1, top="true")
+            found = await self.runs(1, RunFilter(top=True))
         elif _PREFIX.fullmatch(prefix := name.removeprefix(RUN)):
-            name, found = prefix, await self.summaries(_MATCHES, prefix=prefix)
+            name, found = prefix, await self.runs(_MATCHES, RunFilter(prefix=prefix))
         else:
             found = []
         return chosen(name, sorted(run.run_id for run in found))
@@ -212,12 +208,19 @@ class RemoteLog:
 
     async def inbox(self, agent: str | None = None) -> Inbox:
         """Return what people are asked, oldest first."""
-        page = mapping(await self.remote.get("/approvals", agent=agent))
-        return Inbox(
-            [waiting(one) for one in listed(page.get("approvals"))],
-            [question(one) for one in listed(page.get("questions", []))],
-            more=page.get("more") is True,
-        )
+        found, cursor = Inbox([], []), None
+        most = self.remote.received + _MOST_BYTES
+        while True:
+            page = mapping(
+                await self.remote.get("/approvals", agent=agent, cursor=cursor)
+            )
+            found.calls.extend(map(waiting, listed(page.get("approvals"))))
+            found.questions.extend(map(question, listed(page.get("questions", []))))
+            if page.get("next") is None:
+                return found
+            cursor = text(page, "next")
+            if self.remote.received > most:
+                raise stranger("there is no end of approvals")
 
     async def explanation(self, run_id: str, seq: int) -> Mapping[str, JSON]:
         """Return the ``caxton.explanation/v1`` document of a call."""

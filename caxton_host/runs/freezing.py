@@ -14,6 +14,7 @@ from typing import TypedDict
 from ..core.calls import JSON
 from ..core.grants.freezes import FREEZES, Freezes, Halted, frozen_in
 from ..core.log.events import Event, Frozen, Thawed
+from ..core.log.runs import RunFilter
 from ..core.names import nearest
 from ..errors import LeaseLost, NotFoundError, StoreError, UsageError
 from ..ports.history import Readings
@@ -175,7 +176,7 @@ async def freeze(
     if kind == "token":
         name, known = await _token(store, name)
     if name not in known and not (
-        kind == "agent" and await store.reader.runs(1, agent=name)
+        kind == "agent" and await store.reader.runs(1, RunFilter(agent=name))
     ):
         raise _unknown(kind, name, known)
     event = replace(event, name=name)

@@ -7,8 +7,9 @@ The host that drives a run records the answer, and then tells the server.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from ..core.calls import JSON
 from ..core.log.events import (
@@ -18,16 +19,19 @@ from ..core.log.events import (
     outcome_of,
     to_payload,
 )
-from ..core.log.runs import GOING_ON, RunRow
+from ..core.log.runs import EVERY, Mark, RunFilter, RunRow
 from ..core.questions import Said
 from ..core.text.redact import Redactor
-from ..errors import BusyError, CaxtonError, UsageError
+from ..errors import BusyError, CaxtonError, CursorError, UsageError
 from ..ports.history import LogReader
 from ..ports.log import SharedStore
 from .approvals import Waiting, waiting_in
 from .cancellation import outcome_at
 from .desk import ANSWER, ANSWERED, misfit
 from .recording import Recording
+
+#: Places that are read at once.
+_ROWS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,19 +66,22 @@ class Question:
 @dataclass(frozen=True, slots=True)
 class Inbox:
     """
-    What people are asked, the oldest runs first.
+    What people are asked, the oldest first.
 
     Attributes:
         calls: Those that wait for an approval.
 
         questions: Those of tool servers.
 
-        more: There may be others.
+        next: Where others are, if there are; see `inbox`.
     """
 
     calls: list[Waiting]
     questions: list[Question]
-    more: bool
+    next: str | None = None
+
+
+_CURSOR = re.compile(r"([0-9]{1,18})-([0-9]{1,18})-([0-9a-f-]{1,64})", re.ASCII)
 
 
 async def inbox(  # noqa: PLR0913 -- a filter each
@@ -82,48 +89,67 @@ async def inbox(  # noqa: PLR0913 -- a filter each
     now: int,
     *,
     most: int,
-    agent: str | None = None,
-    asking: Collection[str] | None = None,
-    tenant: str | None = None,
+    only: RunFilter = EVERY,
+    cursor: str | None = None,
     sees: Callable[[RunRow], bool] = lambda _: True,
     unread: Callable[[str, CaxtonError], None],
 ) -> Inbox:
     """
-    Return what people are asked.
+    Return a page of what people are asked. The events say it; projections find the run.
 
     Args:
         reader: The log.
 
         now: The time, in microseconds since 1970.
 
-        most: Runs that are looked at, of each state.
+        most: Calls and questions on a page.
 
-        agent: Only those of this agent.
+        only: Of which runs.
 
-        asking: What may ask people while it runs; ``None``: all.
-
-        tenant: Only those of this tenant.
+        cursor: The next page of an earlier one.
 
         sees: Whether a run is to be looked at.
 
         unread: Called with a run that cannot be read. The others wait nevertheless.
+
+    Raises:
+        CursorError: It is no cursor.
     """
-    found = Inbox([], [], more=False)
-    for state in ("suspended",) if asking == frozenset() else GOING_ON:
-        rows = await reader.runs(most, agent, state, tenant=tenant)
-        found = replace(found, more=found.more or len(rows) == most)
-        for row in reversed(rows):
-            is_asking = asking is None or row.agent in asking
-            if not sees(row) or (state == "running" and not is_asking):
-                continue
-            try:
-                recording = await Recording.load(row.run_id, reader)
-            except CaxtonError as exc:
-                unread(row.run_id, exc)
-            else:
-                found.calls.extend(waiting_in(recording, now))
-                found.questions.extend(questions_in(recording, now))
-    return found
+    found, after = list[Mark](), _mark(cursor)
+    while len(found) <= most:
+        rows = await reader.waiting(_ROWS, only, after=after)
+        found += [mark for mark, row in rows if sees(row)]
+        if len(rows) < _ROWS:
+            break
+        after = rows[-1][0]
+    page, calls, questions = found[:most], dict[Mark, Waiting](), dict[Mark, Question]()
+    for run_id in dict.fromkeys(run_id for _, run_id, _ in page):
+        try:
+            recording = await Recording.load(run_id, reader)
+        except CaxtonError as exc:
+            unread(run_id, exc)
+            continue
+        for call in waiting_in(recording, now):
+            calls[call.asked_at, run_id, call.asked.seq or 0] = call
+        for question in questions_in(recording, now):
+            questions[question.asked_at, run_id, question.seq] = question
+    at, run_id, seq = page[-1] if page else (0, "", 0)
+    return Inbox(
+        [calls[mark] for mark in page if mark in calls],
+        [questions[mark] for mark in page if mark in questions],
+        f"{at}-{seq}-{run_id}" if len(found) > most else None,
+    )
+
+
+def _mark(cursor: str | None) -> Mark | None:
+    if cursor is None:
+        return None
+    if (match := _CURSOR.fullmatch(cursor)) is None:
+        raise CursorError(
+            f"{cursor!r} is not a cursor of approvals",
+            fix="send the next of an earlier page",
+        )
+    return int(match[1]), match[3], int(match[2])
 
 
 def questions_in(recording: Recording, now: int) -> list[Question]:

@@ -1,12 +1,14 @@
 """
 Resumes runs that no host drives, once they no longer have to wait.
 
-    this host starts                  -> all such runs are checked
+    this host starts                  -> those that may go on are checked
     a decision at this host           -> `Service.decided`
     a decision elsewhere              -> a request to this host
     the time to decide is over        -> a timer for the earliest such time
-    another host has stopped, or died -> all such runs are checked periodically
-    something was thawed              -> all such runs are checked
+    another host has stopped, or died -> those that may go on, periodically
+    something was thawed              -> those that may go on, again
+
+Projections find them, so runs that wait for people cost nothing; their events decide.
 """
 
 from __future__ import annotations
@@ -25,9 +27,8 @@ from .run_service import HOST, Service
 
 logger = logging.getLogger("caxton_host")
 
-#: Seconds between two checks of all runs, and how many suspended runs one check reads.
+#: Seconds between two searches.
 _EVERY_S = 60.0
-_MAX_RUNS = 10_000
 
 #: Runs that are checked concurrently.
 _AT_ONCE = 16
@@ -43,7 +44,7 @@ class Resumer:
     Attributes:
         service: Drives the runs.
 
-        every: Seconds between two checks of all runs.
+        every: Seconds between two searches for runs.
     """
 
     service: Service
@@ -54,7 +55,9 @@ class Resumer:
     _due: dict[str, int] = field(default_factory=dict[str, int], init=False)
     # The epoch in which each run was checked last: it is not checked twice in one.
     _seen: dict[str, int] = field(default_factory=dict[str, int], init=False)
-    # All runs are to be checked.
+    # When the next of those is due that were not looked at, in microseconds.
+    _next: int | None = field(default=None, init=False)
+    # Runs are to be searched for.
     _all: bool = field(default=False, init=False)
     # Set when there is a run to check.
     _some: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -65,7 +68,7 @@ class Resumer:
         self._some.set()
 
     def look_again(self) -> None:
-        """Check all runs soon, those too that had to wait: something was thawed."""
+        """Search soon, also for those that had to wait: something was thawed."""
         self._seen.clear()
         self._all = True
         self._some.set()
@@ -82,7 +85,9 @@ class Resumer:
         next_look = loop.time() + self.every
         while True:
             await self._pause(next_look - loop.time())
-            if self._all or loop.time() >= next_look:
+            now = self.service.host.clock.now()
+            due = self._next is not None and self._next <= now
+            if self._all or due or loop.time() >= next_look:
                 await self._find_all()
                 next_look = loop.time() + self.every
             await self._look_at_some()
@@ -94,30 +99,34 @@ class Resumer:
 
     async def _pause(self, longest: float) -> None:
         now = self.service.host.clock.now()
-        soonest = min(self._due.values(), default=None)
+        times = [*self._due.values(), *([self._next] if self._next else [])]
+        soonest = min(times, default=None)
         left = longest if soonest is None else (soonest - now) / _SECOND_US
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(min(left, longest), 0.0)):
                 await self._some.wait()
 
     async def _find_all(self) -> None:
-        self._all = False
+        self._all, self._next = False, None
+        store, now = self.service.store, self.service.host.clock.now()
         try:
-            rows = await self.service.store.reader.runs(_MAX_RUNS, state="suspended")
-            idle = await self.service.store.leases.idle()
+            await store.projections.fill()
+            found = await store.reader.due(now)
+            idle = await store.leases.idle()
+            self._next = await store.reader.next_due(now)
         except StoreError as exc:
             logger.warning("runs that wait cannot be read: %s", exc)
             return
         await self.service.placer.look_at([row for row in idle if not row.epoch])
-        rows += [row for row in idle if row.epoch]
+        found |= {row.run_id: row.epoch for row in idle if row.epoch}
         # A run that was driven again since waits for something else.
         self._fresh |= {
-            row.run_id
-            for row in rows
-            if self._seen.get(row.run_id) != row.epoch
-            and not self.service.background.drives(row.run_id)
+            run_id
+            for run_id, epoch in found.items()
+            if self._seen.get(run_id) != epoch
+            and not self.service.background.drives(run_id)
         }
-        self._seen = {row.run_id: row.epoch for row in rows}
+        self._seen = found
 
     async def _look_at_some(self, reason: str | None = None) -> None:
         self._some.clear()

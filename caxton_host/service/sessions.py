@@ -29,7 +29,7 @@ from ..core.grants.grants import Grant
 from ..core.grants.principals import Principal
 from ..core.grants.tool_catalog import definitions, routes_from_payload
 from ..core.log.events import RunStarted, RunSuspended, ToolProgress
-from ..core.log.runs import GOING_ON
+from ..core.log.runs import GOING_ON, RunFilter
 from ..core.names import stream_of
 from ..core.tools.webhooks import SERVER
 from ..errors import NotFoundError, NotKeptError
@@ -458,8 +458,8 @@ class Sessions:
         """Return the newest stream of a principal; ``None``: none, or erased."""
         place: tuple[int, str] | None = None
         runs = self.store.reader.runs
-        of = by.who.tenant
-        while rows := await runs(_PAGE, by.session, before=place, tenant=of):
+        own = RunFilter(agent=by.session, tenant=by.who.tenant, actor=by.who.id)
+        while rows := await runs(_PAGE, own, before=place):
             for row in rows:
                 if by.who.is_actor(json.loads(row.actor)):
                     with contextlib.suppress(NotKeptError):

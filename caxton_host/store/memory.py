@@ -18,8 +18,8 @@ from ..core.log.chain import GENESIS
 from ..core.log.events import Event, Recorded, RunErased, RunStarted
 from ..core.log.projection import FORGOTTEN, Projection
 from ..core.log.requests import Request
-from ..core.log.runs import UNDER_WAY, RunRow
-from ..core.names import RUN, is_called, run_of, stream_of
+from ..core.log.runs import CHILD, EVERY, UNDER_WAY, Mark, RunFilter, RunRow
+from ..core.names import RUN, run_of, stream_of
 from ..errors import CursorError, LeaseLost, NotFoundError
 from ..lib.codec import sha256
 from ..ports.log import Refused, Reservation, ServerProtocol, Trace
@@ -147,7 +147,7 @@ class MemoryStore:
 
         rows: Runs by id.
 
-        projections: What they are made from.
+        folded: What they are made from.
 
         blobs: Kept bytes by digest.
 
@@ -163,7 +163,7 @@ class MemoryStore:
         self.events: list[Recorded] = []
         self.streams: dict[str, list[Recorded]] = {}
         self.rows: dict[str, RunRow] = {}
-        self.projections: dict[str, Projection] = {}
+        self.folded: dict[str, Projection] = {}
         self.blobs: dict[str, bytes] = {}
         self.budgets: dict[str, Use] = {}
         self.slots: dict[tuple[str, Holder], None] = {}
@@ -174,6 +174,7 @@ class MemoryStore:
         self.definitions = MemoryDefinitions(self)
         self.server_protocols = MemoryProtocols()
         self.erasure = MemoryErasures(self)
+        self.projections = MemoryProjections()
         self.tokens = MemoryTokens(self)
         self.submissions = MemorySubmissions()
         self.health = MemoryHealth()
@@ -288,7 +289,7 @@ class MemoryStore:
         return True
 
     def _project(self, run_id: str, draft: Draft) -> None:
-        known = self.projections.setdefault(run_id, Projection(run_id))
+        known = self.folded.setdefault(run_id, Projection(run_id))
         known.apply(draft.type, draft.event, draft.recorded_at, draft.trace_id)
         if known.row:
             self.rows[run_id] = known.row
@@ -398,33 +399,55 @@ class MemoryReader:
             raise NotFoundError(f"the log keeps no bytes with digest {sha256}")
         return self._store.blobs[sha256]
 
-    async def runs(  # noqa: PLR0913 -- a filter each
+    async def runs(
         self,
         limit: int,
-        agent: str | None = None,
-        state: str | None = None,
+        only: RunFilter = EVERY,
         *,
-        prefix: str = "",
         before: tuple[int, str] | None = None,
-        top: bool = False,
-        tenant: str | None = None,
     ) -> list[RunRow]:
         """Return at most *limit* runs, newest first."""
         rows = [
             row
             for row in self._store.rows.values()
-            if agent in {None, row.agent}
-            and state in {None, row.state}
-            and row.run_id.startswith(prefix)
-            and (before is None or _place(row) < before)
-            and not (top and is_called(row.run_id))
-            and tenant in {None, row.tenant}
+            if only.takes(row) and (before is None or _place(row) < before)
         ]
         return sorted(rows, key=_place, reverse=True)[:limit]
 
     async def row(self, run_id: str) -> RunRow | None:
         """Return the run with that id, or ``None``."""
         return self._store.rows.get(run_id)
+
+    async def waiting(
+        self, limit: int, only: RunFilter = EVERY, *, after: Mark | None = None
+    ) -> list[tuple[Mark, RunRow]]:
+        """Return places of what people are asked, and the runs."""
+        found = [
+            ((wait.asked_at, run_id, wait.seq), self._store.rows[run_id])
+            for run_id, known in self._store.folded.items()
+            for wait in known.waits
+            if wait.kind != "in_doubt" and only.takes(self._store.rows[run_id])
+        ]
+        behind = [one for one in found if after is None or one[0] > after]
+        return sorted(behind, key=lambda one: one[0])[:limit]
+
+    async def due(self, now: int) -> dict[str, int]:
+        """Return the suspended runs that may go on, and their epochs."""
+        rows = self._store.rows
+        stopped = [row for row in rows.values() if row.state == "suspended"]
+        parents = {row.parent for row in stopped}
+        return {
+            row.run_id: row.epoch
+            for row in stopped
+            if (row.due is not None and row.due <= now)
+            or (row.parent in rows and rows[row.parent].ended_at is not None)
+            or (row.reason == CHILD and row.run_id not in parents)
+        }
+
+    async def next_due(self, now: int) -> int | None:
+        """Return when the next suspended run is due after *now*, if one is."""
+        times = [row.due or 0 for row in self._store.rows.values()]
+        return min((due for due in times if due > now), default=None)
 
     async def find_run(self, name: str) -> str:
         """
@@ -434,7 +457,7 @@ class MemoryReader:
             NotFoundError: It matches no run, or more than one.
         """
         if name == "@last":
-            newest = await self.runs(1, top=True)
+            newest = await self.runs(1, RunFilter(top=True))
             return chosen(name, [row.run_id for row in newest])
         name = name.removeprefix(RUN)
         return chosen(name, sorted(r for r in self._store.rows if r.startswith(name)))
@@ -454,6 +477,14 @@ class MemoryReader:
             return self.notes[max(self.notes)] if self.notes else None
         covering = [known for known in self.notes if known >= size]
         return self.notes[min(covering)] if covering else None
+
+
+class MemoryProjections:
+    """See `caxton_host.ports.serving.Projections`."""
+
+    async def fill(self) -> int:
+        """Do nothing: no other release wrote them."""
+        return 0
 
 
 class MemoryLeases:

@@ -21,13 +21,14 @@ from typing import Literal, TypeAlias
 import sqlalchemy as sa
 
 from ..core.log.events import Event, Recorded, RunErased, from_payload
-from ..core.log.runs import UNDER_WAY, RunRow
-from ..core.names import CALLED, RUN, VERSION_AT
+from ..core.log.runs import EVERY, UNDER_WAY, Mark, RunFilter, RunRow
+from ..core.names import RUN
 from ..errors import CursorError, LogBrokenError, NotFoundError, StoreError
 from ..lib.codec import decode_trusted, sha256
 from .database import Columns, Database, Query, pages
 from .drafts import chosen
 from .erasure import erased_runs
+from .lists import begins, due, listed, next_due, waiting
 from .projections import COLUMNS, run_row
 from .schema import ENVELOPE, XID8, blobs, checkpoints, events, payloads, runs, xid
 
@@ -37,7 +38,6 @@ _POLL = 0.05
 _PAGE = 1000
 _LOOK = "run `caxton audit verify`"
 _MATCHES = 6
-_LAST_CHARACTER = "\U0010ffff"
 _EVENTS = sa.select(
     events.c.position,
     *ENVELOPE,
@@ -292,16 +292,12 @@ class Reader:
             raise NotFoundError(f"the log keeps no bytes with digest {sha256}")
         return _unchanged(sha256, rows[0][0])
 
-    async def runs(  # noqa: PLR0913 -- a filter each
+    async def runs(
         self,
         limit: int,
-        agent: str | None = None,
-        state: str | None = None,
+        only: RunFilter = EVERY,
         *,
-        prefix: str = "",
         before: tuple[int, str] | None = None,
-        top: bool = False,
-        tenant: str | None = None,
     ) -> list[RunRow]:
         """
         Return at most *limit* runs, newest first.
@@ -309,35 +305,11 @@ class Reader:
         Args:
             limit: The most to return.
 
-            agent: Only those of this agent.
-
-            state: Only those in this state.
-
-            prefix: Only those whose ids have this prefix.
+            only: Which ones.
 
             before: Only those after the run with this start time and id.
-
-            top: Only those that no other run called.
-
-            tenant: Only those of this tenant.
         """
-        query = sa.select(*(runs.c[name] for name in COLUMNS)).limit(limit)
-        query = query.order_by(runs.c.started_at.desc(), runs.c.run_id.desc())
-        if agent is not None:
-            query = query.where(runs.c.agent == agent)
-        if state is not None:
-            query = query.where(runs.c.state == state)
-        if prefix:
-            query = query.where(_begins(prefix))
-        if top:
-            version = sa.func.substr(runs.c.run_id, VERSION_AT + 1, 1)
-            query = query.where(version != str(CALLED))
-        if tenant is not None:
-            query = query.where(runs.c.tenant == tenant)
-        if before is not None:
-            place = sa.tuple_(runs.c.started_at, runs.c.run_id)
-            query = query.where(place < sa.tuple_(*map(sa.literal, before)))
-        return await self._runs(query)
+        return await self._runs(listed(only, limit, before))
 
     async def checkpoint(self, size: int | None = None) -> str | None:
         """
@@ -359,6 +331,22 @@ class Reader:
         query = sa.select(*(runs.c[name] for name in COLUMNS))
         found = await self._runs(query.where(runs.c.run_id == run_id))
         return found[0] if found else None
+
+    async def waiting(
+        self, limit: int, only: RunFilter = EVERY, *, after: Mark | None = None
+    ) -> list[tuple[Mark, RunRow]]:
+        """Return places of what people are asked, and the runs; see `Readings`."""
+        rows = await self._database.rows(waiting(only, limit, after))
+        return [((at, run, seq), run_row(row)) for at, run, seq, *row in rows]
+
+    async def due(self, now: int) -> dict[str, int]:
+        """Return the suspended runs that may go on, and their epochs."""
+        return dict(map(tuple, await self._database.rows(due(now))))
+
+    async def next_due(self, now: int) -> int | None:
+        """Return when the next suspended run is due after *now*, if one is."""
+        (row,) = await self._database.rows(next_due(now))
+        return None if row[0] is None else int(row[0])
 
     async def under_way(self) -> list[RunRow]:
         """Return the runs that go on by themselves, oldest first."""
@@ -384,12 +372,12 @@ class Reader:
             NotFoundError: It matches no run, or more than one.
         """
         if name == "@last":
-            newest = await self.runs(1, top=True)
+            newest = await self.runs(1, RunFilter(top=True))
             return chosen(name, [row.run_id for row in newest])
         name = name.removeprefix(RUN)
         query = (
             sa.select(runs.c.run_id)
-            .where(_begins(name))
+            .where(begins(name))
             .order_by(runs.c.run_id)
             .limit(_MATCHES)
         )
@@ -415,10 +403,6 @@ class Reader:
 
 def _of_tenant(tenant: str) -> Query:
     return _EVENTS.join(runs, _OF_RUN).where(runs.c.tenant == tenant)
-
-
-def _begins(name: str) -> sa.ColumnElement[bool]:
-    return sa.and_(runs.c.run_id >= name, runs.c.run_id <= name + _LAST_CHARACTER)
 
 
 def _recorded(columns: Columns) -> Recorded:

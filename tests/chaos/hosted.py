@@ -18,6 +18,7 @@ from caxton_host.core.grants.approvals import Verdict
 from caxton_host.core.grants.freezes import FREEZES
 from caxton_host.core.log.events import Frozen, Thawed
 from caxton_host.core.log.requests import GiveResult, Resend, Resolution
+from caxton_host.core.log.runs import RunFilter
 from caxton_host.core.names import AGENTS, stream_of
 from caxton_host.errors import (
     BusyError,
@@ -45,7 +46,7 @@ async def live(place: Place) -> None:
         idle = [
             row.run_id
             for state in ("running", "suspended")
-            for row in await up.store.reader.runs(limit=_MANY, state=state)
+            for row in await up.store.reader.runs(_MANY, RunFilter(state=state))
         ]
         waiting = deque(idle)
         numbers = itertools.count()

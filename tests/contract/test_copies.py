@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import Event, LogRestored, RunCompleted, RunSuspended
-from caxton_host.core.log.runs import RESTORED
+from caxton_host.core.log.runs import RESTORED, RunFilter
 from caxton_host.core.names import stream_of
 from caxton_host.errors import ConfigError, LogBrokenError, LogMovedError, StoreError
 from caxton_host.lib.signing import Keyring
@@ -169,7 +169,7 @@ async def test_every_run_of_a_copy_that_went_on_is_suspended_and_no_other(
 
         assert await last(store, "runs") == await last(store, "waits") == HELD
         assert await last(store, "done") == DONE
-        rows = await store.reader.runs(9, state="suspended")
+        rows = await store.reader.runs(9, RunFilter(state="suspended"))
         assert {(row.run_id, row.owner) for row in rows} == {
             ("runs", None),
             ("waits", None),

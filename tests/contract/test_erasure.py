@@ -16,6 +16,7 @@ from caxton_host.core.log.events import (
     RunResumed,
     RunSuspended,
 )
+from caxton_host.core.log.runs import RunFilter
 from caxton_host.errors import NotFoundError, NotKeptError, UsageError
 from caxton_host.lib.codec import sha256
 from caxton_host.store.memory import MemoryStore
@@ -112,7 +113,7 @@ async def test_erased_run_stays_one_of_its_tenant(store: Store) -> None:
 
     await erase(store)
 
-    (row,) = await store.reader.runs(9, tenant="acme")
+    (row,) = await store.reader.runs(9, RunFilter(tenant="acme"))
     assert (row.run_id, row.tenant, row.actor) == (RUN, "acme", "{}")
 
 

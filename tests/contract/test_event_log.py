@@ -18,6 +18,7 @@ from caxton_host.core.log.events import (
     RunSuspended,
     to_payload,
 )
+from caxton_host.core.log.runs import RunFilter
 from caxton_host.core.names import called_run, uuid7
 from caxton_host.errors import NotFoundError, StoreError
 from caxton_host.lib.codec import encode, sha256
@@ -472,7 +473,8 @@ async def test_runs_are_listed_newest_first_and_filtered(place: Place) -> None:
         async def listed(
             limit: int, agent: str | None = None, state: str | None = None
         ) -> list[str]:
-            return [row.run_id for row in await store.reader.runs(limit, agent, state)]
+            only = RunFilter(agent=agent, state=state)
+            return [row.run_id for row in await store.reader.runs(limit, only)]
 
         assert await listed(10) == ["2", "1", "0"]
         assert await listed(2) == ["2", "1"]
@@ -509,7 +511,8 @@ async def test_last_run_is_the_newest_that_no_other_run_called(place: Place) -> 
             await store.create(f"run/{name}").append(run_started())
 
         assert await store.reader.find_run("@last") == top
-        assert [row.run_id for row in await store.reader.runs(9, top=True)] == [top]
+        (row,) = await store.reader.runs(9, RunFilter(top=True))
+        assert row.run_id == top
         assert len(await store.reader.runs(9)) == 2
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from caxton_host.core.log.events import RunCompleted
-from caxton_host.core.log.runs import RunRow
+from caxton_host.core.log.events import Event, RunCompleted
+from caxton_host.core.log.runs import RunFilter, RunRow
 from caxton_host.store import projections
 from caxton_host.store.recheck import Difference
 from caxton_host.store.schema import STALE
 from caxton_host.store.sql import SqlStore
-from tests.contract.conftest import Store
+from tests.contract.conftest import Place, Store
 from tests.postgres import Server
 from tests.turns import (
     ANN,
@@ -235,4 +236,64 @@ async def test_damaged_event_hides_no_run(sql: SqlStore) -> None:
 
     assert await sql.projections.fill() == 6
     assert (await sql.projections.verify(quiet))[1] == []
-    assert len(await sql.reader.runs(9, state="running")) == 2
+    assert len(await sql.reader.runs(9, RunFilter(state="running"))) == 2
+
+
+async def start(store: Store, run_id: str, *events: Event, agent: str = "a") -> None:
+    await store.create(f"run/{run_id}").append(run_started(agent), *events)
+
+
+async def test_what_people_are_asked_is_found_oldest_first_page_by_page(
+    place: Place,
+) -> None:
+    async with place.open() as store:
+        for number in range(3):
+            place.clock.time += 1
+            await start(store, f"{number}", asked(1), asked(2), suspended())
+        await start(store, "3", invoked(), question(), agent="b")
+        await start(store, "4", invoked(), suspended("in_doubt"))
+        await start(store, "5", asked(), suspended(), trapped())
+
+        found, after = list[tuple[str, int]](), None
+        while rows := await store.reader.waiting(2, after=after):
+            assert all(row.run_id == mark[1] for mark, row in rows)
+            found += [(run_id, seq) for (_, run_id, seq), _ in rows]
+            after = rows[-1][0]
+        of_b = await store.reader.waiting(9, RunFilter(agent="b"))
+        seen = await store.reader.waiting(9, RunFilter(agents=("b",), owner="me"))
+        others = await store.reader.waiting(9, RunFilter(agents=("c",)))
+        strange = await store.reader.waiting(9, RunFilter(tenant="acme"))
+
+    assert found == [(f"{number}", seq) for number in range(3) for seq in (2, 3)] + [
+        ("3", 3)
+    ]
+    assert [row.run_id for _, row in of_b] == ["3"]
+    assert len(seen) == 7
+    assert others == strange == []
+
+
+async def test_runs_that_may_go_on_are_found_and_those_that_wait_are_not(
+    store: Store,
+) -> None:
+    child = replace(run_started(), parent="gone")
+    await start(store, "gone", trapped())
+    await start(store, "waits", asked(), suspended())
+    await start(store, "in-time", asked(until=50), suspended())
+    await start(store, "late", asked(until=9), suspended())
+    await start(store, "stopped", suspended("host_stopped", None))
+    await start(store, "decided", asked(), suspended(), decided())
+    await start(store, "doubtful", invoked(), suspended("in_doubt"))
+    await start(store, "restored", suspended("restored", None))
+    await start(store, "caller", invoked(), suspended("child"))
+    await start(store, "left", invoked(), suspended("child"))
+    await store.create("run/callee").append(
+        replace(child, parent="caller"), asked(), suspended()
+    )
+    await store.create("run/orphan").append(child, asked(), suspended())
+    await start(store, "running")
+
+    found = await store.reader.due(20)
+    times = [await store.reader.next_due(now) for now in (5, 20, 60)]
+
+    assert found == dict.fromkeys(["late", "stopped", "decided", "left", "orphan"], 1)
+    assert times == [9, 50, None]

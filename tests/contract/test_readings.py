@@ -10,9 +10,11 @@ import pytest
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import RunCompleted
+from caxton_host.core.log.runs import RunFilter
 from caxton_host.errors import UsageError
 from caxton_host.ports.history import Readings
-from tests.contract.conftest import Store
+from tests.contract.conftest import Place, Store
+from tests.turns import completed, invoked, trapped
 from tests.unit.store.fakes import line, run_started
 
 END = RunCompleted(output=None, output_sha256="00", fuel=None)
@@ -24,7 +26,7 @@ async def begun(store: Store, *runs: str) -> None:
 
 
 async def listed(store: Readings, prefix: str) -> list[str]:
-    return [row.run_id for row in await store.runs(10, prefix=prefix)]
+    return [row.run_id for row in await store.runs(10, RunFilter(prefix=prefix))]
 
 
 async def test_pages_of_runs_leave_none_out_though_they_began_at_once(
@@ -157,13 +159,13 @@ async def test_pages_of_a_tenant_have_its_runs_and_leave_none_out(store: Store) 
 
     found: list[str] = []
     before: tuple[int, str] | None = None
-    while rows := await store.reader.runs(1, before=before, tenant="acme"):
+    while rows := await store.reader.runs(1, RunFilter(tenant="acme"), before=before):
         found += [row.run_id for row in rows]
         before = rows[-1].started_at, rows[-1].run_id
 
     assert found == ["6", "3", "0"]
     assert len(await store.reader.runs(10)) == 9
-    assert await store.reader.runs(10, tenant="other") == []
+    assert await store.reader.runs(10, RunFilter(tenant="other")) == []
 
 
 async def test_events_of_a_tenant_go_on_behind_a_cursor(store: Store) -> None:
@@ -204,3 +206,24 @@ async def test_who_follows_a_tenant_misses_nothing_between_events_of_others(
     assert [(one.stream, one.seq) for one in found] == [
         ("run/0", seq) for seq in (3, 4, 5, 6)
     ]
+
+
+async def test_pages_of_a_filtered_list_neither_skip_nor_repeat_while_runs_start(
+    place: Place,
+) -> None:
+    only = RunFilter(tool="s/t", outcome="ok")
+    async with place.open() as store:
+        for number in range(6):
+            place.clock.time += number % 2
+            log = store.create(f"run/{number}")
+            await log.append(run_started(), invoked(), completed(), trapped())
+
+        found, before = list[str](), None
+        while rows := await store.reader.runs(2, only, before=before):
+            found += [row.run_id for row in rows]
+            before = rows[-1].started_at, rows[-1].run_id
+            place.clock.time += 1
+            late = store.create(f"run/late{len(found)}")
+            await late.append(run_started(), invoked(), completed(), trapped())
+
+    assert found == ["5", "4", "3", "2", "1", "0"]

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caxton_host.core.log.events import Event, RunCompleted
+from caxton_host.core.log.runs import RunFilter
 from caxton_host.errors import BusyError, NotFoundError, StoreError
 from caxton_host.lib.codec import sha256
 from caxton_host.ports.log import Reservation
@@ -42,6 +43,21 @@ pytestmark = pytest.mark.no_cover
 
 STREAMS = ("run/a", "run/ab", "host/h")
 BLOBS = (b"", b"module", b"another")
+
+FILTERS = (
+    RunFilter(agent="one", state="suspended"),
+    RunFilter(reason="approval"),
+    RunFilter(kind="agent", top=True),
+    RunFilter(actor="me", prefix="a"),
+    RunFilter(tool="s/t"),
+    RunFilter(outcome="ok"),
+    RunFilter(tool="s/u", outcome="in_doubt", agent="two"),
+    RunFilter(tool="s/none"),
+    RunFilter(since=1_000_000, until=1_000_040),
+    RunFilter(agents=("one",), owner="nobody"),
+    RunFilter(agents=(), owner="me", outcome="denied"),
+    RunFilter(agents=(), owner=None),
+)
 
 Log = SqlLog | MemoryLog
 Store = SqlStore | MemoryStore
@@ -196,7 +212,9 @@ class World:
             read = await self.store.reader.read(stream)
             facts += [replace(event, position=0) for event in read]
         facts += await self.store.reader.runs(9)
-        facts += await self.store.reader.runs(1, agent="one", state="suspended")
+        for only in FILTERS:
+            facts += await self.store.reader.runs(1, only)
+            facts += await self.store.reader.runs(9, only, before=(1_000_050, "ab"))
         facts += await self.store.leases.idle()
         facts.append(await self.store.leases.owner("a"))
         for name in ("a", "ab", "b", "@last"):

@@ -151,6 +151,18 @@ class Principal:
             return False
         return self.may("read", agent) or self.may("decide", agent) or self.owns(actor)
 
+    @property
+    def limits(self) -> tuple[frozenset[str], str] | None:
+        """
+        The agents and the actor of all runs that it sees, but for kinds of actors.
+
+        ``None``: patterns of agents say it, run by run.
+        """
+        reads = self.may("read") or self.may("decide")
+        if reads and any(set(agent) & set("*?[") for agent in self.agents):
+            return None
+        return frozenset(self.agents if reads else ()), self.id
+
     def shown(self, recorded: Recorded) -> Recorded:
         """Return an event without its position, which would count events of others."""
         return recorded if self.may("auditor") else replace(recorded, position=0)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
+from typing import TypeAlias
 
 from ...errors import UsageError
 from ..calls import JSON, Completed, Denied, Outcome
-from ..names import AGENTS, called_run, run_of
+from ..names import AGENTS, called_run, is_called, run_of
 from .events import (
     ApprovalRequested,
     Recorded,
@@ -121,6 +123,124 @@ class RunRow:
     changed_at: int = 0
     due: int | None = None
     phase: str | None = None
+
+    @property
+    def is_erased(self) -> bool:
+        """Whether its payloads are."""
+        return self.actor == "{}"
+
+    @property
+    def numbers(self) -> dict[str, int] | None:
+        """The numbers of calls; ``None`` while it runs, for its row does not follow."""
+        known = json.loads(self.calls)
+        names = ("total", *OUTCOMES, "waits")
+        moving = self.state in UNDER_WAY
+        return None if moving else {name: known.get(name, 0) for name in names}
+
+    @property
+    def duration_ms(self) -> float | None:
+        """From its start to its last change; ``None`` while it runs."""
+        took = (self.changed_at - self.started_at) / 1000
+        return None if self.state in UNDER_WAY else took
+
+    def to_document(self) -> dict[str, JSON]:
+        """Return the ``caxton.listed-run/v1`` document."""
+        own = {name: getattr(self, name) for name in LISTED}
+        return {
+            "$type": "caxton.listed-run/v1",
+            **own,
+            "actor": json.loads(self.actor),
+            "calls": self.numbers,
+            "tools": json.loads(self.tools),
+            "duration_ms": self.duration_ms,
+            "erased": self.is_erased,
+        }
+
+
+#: What a document of a list has of a row as it is.
+LISTED = (
+    *("run_id", "agent", "kind", "state", "reason", "tenant", "parent"),
+    *("module_sha256", "trace_id", "started_at", "changed_at", "ended_at"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """
+    Selects runs of a list. An unset field selects every run.
+
+    Attributes:
+        tool: ``server/tool``: runs that called it; with *outcome*, with that outcome.
+
+        outcome: One of `OUTCOMES`: runs with such a call.
+
+        actor: The id of who started the run.
+
+        since: Started at this time or later: microseconds since 1970.
+
+        until: Started before this time.
+
+        prefix: Of the ids of runs.
+
+        top: Only runs that no other run called.
+
+        agents: Only runs of these agents; or those of *owner*.
+
+        owner: The id of an actor; see *agents*.
+    """
+
+    agent: str | None = None
+    state: str | None = None
+    reason: str | None = None
+    kind: str | None = None
+    tool: str | None = None
+    outcome: str | None = None
+    actor: str | None = None
+    since: int | None = None
+    until: int | None = None
+    prefix: str = ""
+    top: bool = False
+    tenant: str | None = None
+    agents: Collection[str] | None = None
+    owner: str | None = None
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """What columns of a row have to be."""
+        told = {name: getattr(self, name) for name in _EQUAL}
+        told["actor_id"] = self.actor
+        return {name: value for name, value in told.items() if value is not None}
+
+    def takes(self, row: RunRow) -> bool:
+        """Return whether *row* is selected."""
+        pairs = json.loads(row.tools)
+        return (
+            all(getattr(row, name) == value for name, value in self.columns.items())
+            and (self.since is None or row.started_at >= self.since)
+            and (self.until is None or row.started_at < self.until)
+            and row.run_id.startswith(self.prefix)
+            and not (self.top and is_called(row.run_id))
+            and (
+                self.agents is None
+                or row.agent in self.agents
+                or (self.owner is not None and row.actor_id == self.owner)
+            )
+            and (
+                (self.tool is None and self.outcome is None)
+                or any(
+                    self.tool in {None, tool} and self.outcome in {None, outcome}
+                    for tool, outcome in pairs
+                )
+            )
+        )
+
+
+_EQUAL = ("agent", "state", "reason", "kind", "tenant")
+#: All runs.
+EVERY = RunFilter()
+
+#: The place of what people are asked: when, in which run, the number of the event.
+Mark: TypeAlias = tuple[int, str, int]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from ...core.grants.approvals import VERDICTS, Verdict
+from ...core.log.runs import RunFilter
 from ...errors import CaxtonError
 from ...runs.approvals import Waiting, waiting_in
 from ...runs.questions import inbox
@@ -20,8 +21,7 @@ from .runs import REASON, STARTED, WAIT, going_on, seen
 
 logger = logging.getLogger("caxton_host")
 
-#: Runs of each state that are looked at for one list.
-_LOOKED_AT = 1_000
+_PAGE = 100
 
 
 def _unread(run_id: str, exc: CaxtonError) -> None:
@@ -31,13 +31,19 @@ def _unread(run_id: str, exc: CaxtonError) -> None:
 async def list_(asked: Asked) -> Response:
     """Return what people are asked in runs that the caller may see."""
     service = asked.service
+    agents, owner = asked.who.limits or (None, None)
+    only = RunFilter(
+        agent=asked.text("agent"),
+        tenant=asked.who.tenant,
+        agents=agents,
+        owner=owner,
+    )
     found = await inbox(
         service.store.reader,
         service.host.clock.now(),
-        most=_LOOKED_AT,
-        agent=asked.text("agent"),
-        asking=service.config().asking,
-        tenant=asked.who.tenant,
+        most=asked.number("limit"),
+        only=only,
+        cursor=asked.text("cursor"),
         sees=partial(sees, asked.who),
         unread=_unread,
     )
@@ -46,7 +52,8 @@ async def list_(asked: Asked) -> Response:
             "$type": "caxton.approvals/v1",
             "approvals": [one.to_document() for one in found.calls],
             "questions": [one.to_document() for one in found.questions],
-            "more": found.more,
+            "more": found.next is not None,
+            "next": found.next,
         }
     )
 
@@ -116,9 +123,8 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/approvals",
-        about="List the calls that wait for approval, oldest first, of the newest "
-        "suspended runs, and the questions of tool servers, of the newest runs in "
-        "progress. `more`: others may wait.",
+        about="List the calls that wait for approval, and the questions of tool "
+        "servers, oldest first. `more`: others wait, on the page `next`.",
         scopes=("run", "read", "decide"),
         shows="approvals",
         handler=list_,
@@ -127,6 +133,21 @@ OPERATIONS: tuple[Operation, ...] = (
                 name="agent",
                 about="Only runs of this agent.",
                 schema={"type": "string", "maxLength": 200},
+            ),
+            Parameter(
+                name="limit",
+                about="The maximum number of calls and questions.",
+                schema={
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": _PAGE,
+                    "default": _PAGE,
+                },
+            ),
+            Parameter(
+                name="cursor",
+                about="Where to continue: `next` of an earlier answer.",
+                schema={"type": "string", "maxLength": 120},
             ),
         ),
         answers={200: Answer(about="The calls.", schema="Approvals")},

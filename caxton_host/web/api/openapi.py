@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from ...core.calls import JSON
 from ...core.grants.principals import SCOPES
+from ...core.log.runs import ENDS
 from ..edge.messages import KINDS
 from . import agents, approvals, events, freezes, log, runs, servers
 from .operations import IN_PATH, PREFIX, Answer, Operation, Parameter
@@ -57,15 +58,14 @@ def _document(kind: str, /, **keys: JSON) -> dict[str, JSON]:
     }
 
 
+_STATES: list[JSON] = [*sorted({*ENDS.values()})]
 _RUN = _document(
     "run",
     run_id=_TEXT,
     agent=_TEXT,
     actor=_MAP,
     module_sha256=_TEXT,
-    state={
-        "enum": ["running", "suspended", "completed", "failed", "cancelled", "broken"]
-    },
+    state={"enum": [*_STATES, "broken"]},
     output=_ANYTHING,
     error=_MAYBE_MAP,
     calls={"type": "object", "additionalProperties": {"type": "integer"}},
@@ -116,7 +116,27 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
         },
     },
     "Run": _RUN,
-    "Runs": _document("runs", runs=_list("Run"), next=_MAYBE_TEXT),
+    "ListedRun": _document(
+        "listed-run",
+        run_id=_TEXT,
+        agent=_TEXT,
+        kind={"enum": ["agent", "program", "session", ""]},
+        state={"enum": _STATES},
+        reason=_MAYBE_TEXT,
+        actor=_MAP,
+        tenant=_MAYBE_TEXT,
+        parent=_MAYBE_TEXT,
+        module_sha256=_TEXT,
+        calls=_MAYBE_MAP,
+        tools={"type": "array", "items": {"type": "array", "items": _TEXT}},
+        trace_id=_MAYBE_TEXT,
+        started_at=_TIME,
+        changed_at=_TIME,
+        ended_at=_MAYBE_NUMBER,
+        duration_ms={"type": ["number", "null"]},
+        erased=_FLAG,
+    ),
+    "Runs": _document("runs", runs=_list("ListedRun"), next=_MAYBE_TEXT),
     "RunResult": _document(
         "run-result", run_id=_TEXT, state=_TEXT, output=_ANYTHING, error=_MAYBE_MAP
     ),
@@ -197,6 +217,7 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
         approvals=_list("Approval"),
         questions=_list("Question"),
         more=_FLAG,
+        next=_MAYBE_TEXT,
     ),
     "Freeze": _document(
         "freeze",

@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import re
+from typing import Any
 
 from starlette.responses import Response
 
@@ -14,7 +15,7 @@ from ...core.calls import JSON, Completed
 from ...core.grants.forks import forking_point
 from ...core.log.events import ToolInvoked, to_payload
 from ...core.log.requests import RESOLUTIONS, GiveResult, Resolution
-from ...core.log.runs import ENDS, GOING_ON, RunRow, RunSummary
+from ...core.log.runs import ENDS, GOING_ON, OUTCOMES, RunFilter, RunRow, RunSummary
 from ...core.names import stream_of
 from ...errors import StoreError, ToolError, UsageError
 from ...gateway.results import answered
@@ -144,8 +145,7 @@ async def list_(asked: Asked) -> Response:
     found, after = await _visible(asked, limit)
     runs = Page()
     for row in found:
-        run = await summary_of(asked.service.store.reader, row)
-        runs.add(run.to_document())
+        runs.add(row.to_document())
         if runs.is_full:
             after = _cursor((row.started_at, row.run_id))
             break
@@ -155,17 +155,18 @@ async def list_(asked: Asked) -> Response:
 async def _visible(asked: Asked, limit: int) -> tuple[list[RunRow], str | None]:
     """Return runs that the caller may see, and the place of the next ones."""
     before = _place(asked.text("cursor"))
+    given = {one.name: asked.given.get(one.name) for one in _FILTERS}
+    told: dict[str, Any] = {key: value for key, value in given.items() if value}
+    agents, owner = asked.who.limits or (None, None)
+    only = RunFilter(
+        **told | {"top": "top" in told},
+        tenant=asked.who.tenant,
+        agents=agents,
+        owner=owner,
+    )
     found: list[RunRow] = []
     for _ in range(0, _LOOKED_AT, _PAGE):
-        rows = await asked.service.store.reader.runs(
-            _PAGE,
-            asked.text("agent"),
-            asked.text("state"),
-            prefix=asked.text("prefix") or "",
-            before=before,
-            top=asked.text("top") is not None,
-            tenant=asked.who.tenant,
-        )
+        rows = await asked.service.store.reader.runs(_PAGE, only, before=before)
         for row in rows:
             before = row.started_at, row.run_id
             if sees(asked.who, row):
@@ -225,7 +226,8 @@ async def result(asked: Asked) -> Response:
     )
 
 
-_LIST = (
+_SINCE: dict[str, JSON] = {"type": "integer", "minimum": 0, "maximum": 2**53}
+_FILTERS = (
     Parameter(name="agent", about="Only runs of this agent.", schema=_TEXT),
     Parameter(
         name="state",
@@ -234,6 +236,39 @@ _LIST = (
             "type": "string",
             "enum": [*sorted({*ENDS.values()})],
         },
+    ),
+    Parameter(
+        name="reason",
+        about="Only runs suspended or failed for this reason.",
+        schema=_TEXT,
+    ),
+    Parameter(
+        name="kind",
+        about="Only runs of this kind.",
+        schema={"type": "string", "enum": ["agent", "program", "session"]},
+    ),
+    Parameter(
+        name="tool",
+        about="Only runs that called this tool, `server/tool`.",
+        schema=_TEXT,
+    ),
+    Parameter(
+        name="outcome",
+        about="Only runs with such a call; with `tool`, of that tool.",
+        schema={"type": "string", "enum": [*OUTCOMES]},
+    ),
+    Parameter(
+        name="actor", about="Only runs that the actor of this id started.", schema=_TEXT
+    ),
+    Parameter(
+        name="since",
+        about="Only runs started at this time or later, in microseconds since 1970.",
+        schema=_SINCE,
+    ),
+    Parameter(
+        name="until",
+        about="Only runs started before this time.",
+        schema=_SINCE,
     ),
     Parameter(
         name="prefix",
@@ -245,6 +280,9 @@ _LIST = (
         about="Only runs that no agent called.",
         schema={"type": "string", "enum": ["true"]},
     ),
+)
+_LIST = (
+    *_FILTERS,
     Parameter(
         name="limit",
         about="The maximum number of runs.",
@@ -389,7 +427,8 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/runs",
-        about="List the runs that you may see, newest first.",
+        about="List the runs that you may see, newest first. A run in progress has no "
+        "`calls` here, and its `tools` are those before it last went on.",
         scopes=("run", "read", "decide"),
         shows="runs",
         handler=list_,

@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from ...core.grants.principals import Principal
 from ...core.log.events import RunFailed, RunQueued, RunStarted, RunSuspended
-from ...core.log.runs import CHILD, ENDS, GOING_ON, RunRow
+from ...core.log.runs import CHILD, ENDS, GOING_ON, RunFilter, RunRow
 from ...core.names import stream_of
 from ...errors import BusyError, NotFoundError, NotKeptError, UsageError
 from ...runs.agent_tools import AgentTool
@@ -89,11 +89,10 @@ class AgentTasks:
             MCPError: The cursor is invalid.
         """
         who, before, found = self.principal(ctx), _place(cursor), list[Task]()
+        own = RunFilter(tenant=who.tenant, actor=who.id)
         oldest = self.service.host.clock.now() - LONGEST_TTL_MS * 1_000
         for _ in range(_READS):
-            rows = await self.service.store.reader.runs(
-                _ROWS, before=before, tenant=who.tenant
-            )
+            rows = await self.service.store.reader.runs(_ROWS, own, before=before)
             for row in rows:
                 if row.started_at < oldest:
                     return found, None

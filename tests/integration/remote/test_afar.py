@@ -14,7 +14,8 @@ from caxton_host.cli.overrides import Overrides
 from caxton_host.cli.remote_host import RemoteHost
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import Recorded, event_document
-from caxton_host.core.log.projection import summarise
+from caxton_host.core.log.projection import Projection, summarise
+from caxton_host.core.log.runs import RunFilter
 from caxton_host.errors import ServerUnavailable
 from caxton_host.remote import log
 from tests.integration.webhooks.conftest import Server
@@ -129,14 +130,18 @@ async def test_a_run_that_another_host_drives_is_waited_for(
     server: Server, ended: list[Recorded], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_id = ended[0].stream.removeprefix("run/")
-    one = f"/api/v1/runs/{run_id}"
-    runs = {"runs": [json.loads(document(ended))], "next": None}
+    path = f"/api/v1/runs/{run_id}"
+    known = Projection(run_id)
+    for one in ended:
+        known.apply(one.type, one.event, one.recorded_at, one.trace_id)
+    assert known.row
+    runs = {"runs": [known.row.to_document()], "next": None}
     refusal = {"type": "/problems/conflict", "detail": "it is asked"}
     Told(server).answers |= {
         "GET /api/v1/runs?": (200, JSON_TYPE, json.dumps(runs).encode()),
-        f"POST {one}/cancel": (409, PROBLEM, json.dumps(refusal).encode()),
-        f"GET {one}/events": (200, SSE, stream(ended)),
-        f"GET {one}/events?": (200, JSON_TYPE, page(ended)),
+        f"POST {path}/cancel": (409, PROBLEM, json.dumps(refusal).encode()),
+        f"GET {path}/events": (200, SSE, stream(ended)),
+        f"GET {path}/events?": (200, JSON_TYPE, page(ended)),
     }
     async with RemoteHost(url=server.url).history() as log:
         found, history = await remote_host._cancelled(log, "@last", "why")
@@ -155,7 +160,7 @@ async def test_a_token_file_is_read_once(
     host = RemoteHost(url=server.url, token_file=str(file))
     for _ in range(2):
         async with host.history() as log:
-            assert await log.summaries(1) == []
+            assert await log.runs(1, RunFilter()) == []
         file.write_text("cx_two")
     assert server.sent_headers["authorization"] == "Bearer cx_one"
     assert capsys.readouterr().err.count("warning: others may read") == 1

@@ -11,6 +11,7 @@ import pytest
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import event_document
+from caxton_host.core.log.runs import RunFilter
 from caxton_host.errors import (
     BusyError,
     CaxtonError,
@@ -262,7 +263,7 @@ async def test_a_list_of_runs_of_wrong_types_is_refused(
 ) -> None:
     server.answers(page, OK)
     with pytest.raises(ServerUnavailable):
-        await RemoteLog(remote).summaries(20)
+        await RemoteLog(remote).runs(20, RunFilter())
 
 
 @pytest.mark.parametrize(

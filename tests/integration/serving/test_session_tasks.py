@@ -476,7 +476,6 @@ async def test_a_call_that_waits_is_listed_while_its_session_is_not_suspended() 
             desk.scene.store.reader,
             desk.scene.clock.now(),
             most=9,
-            asking=desk.config().asking,
             unread=lambda run_id, _: pytest.fail(run_id),
         )
         desk.tools.let.set()

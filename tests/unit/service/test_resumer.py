@@ -231,7 +231,7 @@ async def test_a_store_that_cannot_be_read_is_asked_again(
     await office.done(run_id)
     await said(office, run_id)
     office.service.store = cast(
-        "ServingStore", Broken(office.scene.store, "runs", "read")
+        "ServingStore", Broken(office.scene.store, "due", "read")
     )
 
     with caplog.at_level(logging.WARNING):

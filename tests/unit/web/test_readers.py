@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from caxton_host.config import Serve
+from caxton_host.core.log.runs import RunFilter, RunRow
 from caxton_host.web.api.openapi import OPERATIONS
 from tests.office import Office, calling, on_a_port
 
@@ -23,10 +25,10 @@ class Held:
         self.let = asyncio.Semaphore(0)
         found = office.scene.store.reader.runs
 
-        async def runs(most: int, agent: str | None, *rest: object, **more: object):  # type: ignore[no-untyped-def]  # noqa: ANN202
-            self.agents.append(agent)
+        async def runs(most: int, only: RunFilter, **more: Any) -> list[RunRow]:  # noqa: ANN401
+            self.agents.append(only.agent)
             await self.let.acquire()
-            return await found(most, agent, *rest, **more)  # type: ignore[arg-type]
+            return await found(most, only, **more)
 
         monkeypatch.setattr(office.scene.store.reader, "runs", runs)
 

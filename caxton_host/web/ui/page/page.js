@@ -169,7 +169,7 @@ function runs({ runs: found, next }) {
     el("a", { href: `#runs/${part(one.run_id)}`, ...keyed(one.run_id) }, one.run_id),
     one.agent,
     state(one.state),
-    t.calls(one.calls),
+    one.calls ? t.calls(one.calls) : "-",
     t.time(one.started_at),
     t.took(one.duration_ms),
   ]);

@@ -18,6 +18,7 @@ from ..errors import UsageError
 from .context import SIGNED, HostApi, on_host, wait
 from .options import Moment
 from .output import (
+    AUDIT,
     FAILED,
     complain,
     counted,
@@ -33,6 +34,10 @@ from .run_text import moment
 
 if TYPE_CHECKING:
     from ..store.copies import Old
+    from ..store.recheck import Difference
+
+#: Differences that are printed.
+_SHOWN = 10
 
 
 @click.group("db")
@@ -127,6 +132,68 @@ def recount(host: HostApi, as_json: bool) -> None:
         show({"$type": "caxton.recount/v1", "budgets": budgets, "calls": places})
         return
     say(f"{counted(budgets, 'budget')}, {counted(places, 'call')} under way")
+
+
+@on_host(command.command("verify-projections"))
+@click.option("--repair", is_flag=True, help="Make them again from the events first.")
+def verify_projections(host: HostApi, repair: bool, as_json: bool) -> None:
+    """
+    Compare what lists show with the events of all runs.
+
+    Lists read tables that are made from events: see caxton audit verify for the events
+    themselves. Hosts may write meanwhile.
+
+    \b
+    Exit codes: 0 the same; 5 they differ.
+
+    \b
+    Examples:
+      caxton db verify-projections
+      caxton db verify-projections --repair
+    """
+    count, found = wait(_verify_projections(host, repair=repair))
+    if as_json:
+        shown: list[JSON] = [
+            {
+                "run_id": one.run_id,
+                "column": one.column,
+                "stored": repr(one.stored),
+                "events": repr(one.events),
+            }
+            for one in found[:_SHOWN]
+        ]
+        numbers: dict[str, JSON] = {"runs": count, "differ": len(found)}
+        show({"$type": "caxton.projections/v1", **numbers, "differences": shown})
+    else:
+        say(f"{counted(count, 'run')}, {counted(len(found), 'difference')}")
+        for one in found[:_SHOWN]:
+            where = f"run {one.run_id}" if one.run_id else "all runs"
+            said = f"{one.column} is {one.stored!r}, by its events {one.events!r}"
+            say(f"{where}: {plain(said)}")
+    if found:
+        complain(
+            "lists differ from events",
+            host.named("caxton db verify-projections --repair"),
+        )
+        raise Exit(AUDIT)
+
+
+async def _verify_projections(
+    host: HostApi, *, repair: bool
+) -> tuple[int, list[Difference]]:
+    from ..app.bootstrap import open_store
+
+    config, state = host.look(), host.paths().state
+    # Do not create a missing database.
+    async with open_store(config, write=False):
+        pass
+    if repair:
+        async with open_store(config, write=True, state=state) as store:
+            with progress("repairing") as tell:
+                await store.projections.rebuild(tell)
+    async with open_store(config, write=False) as store:
+        with progress("comparing") as tell:
+            return await store.projections.verify(tell)
 
 
 @on_host(command.command("backup"))

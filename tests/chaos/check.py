@@ -192,6 +192,10 @@ async def check(place: Place) -> Found:
             history = await store.reader.read(f"run/{row.run_id}")
             found.fold(row.run_id, [one.event for one in history if one.event])
         verdict = await verify(store.reader)
+        found.wrong += [
+            f"a list differs: {one}"
+            for one in (await store.projections.verify(lambda *_: None))[1]
+        ]
         with store.engine.connect() as connection:
             books = _uses(connection)
             places = connection.execute(sa.select(slots)).all()

@@ -124,6 +124,10 @@ async def check(place: Place, answers: Answers) -> Ledger:
                 found.wrong.append(f"{row.run_id}: {left} are open, {doubts} in doubt")
             found.doubts += len(doubts)
         verdict = await verify(store.reader)
+        found.wrong += [
+            f"a list differs: {one}"
+            for one in (await store.projections.verify(lambda *_: None))[1]
+        ]
         books = _tables(store)
         if books[1] != found.places:
             found.wrong.append(f"places differ: {books[1] ^ found.places}")

@@ -15,6 +15,7 @@ import pytest
 from caxton_host.cli import output
 from caxton_host.core.log.checkpoint import Note
 from caxton_host.errors import StoreError
+from caxton_host.lib.machine import local_actor
 from caxton_host.store import copies as backups
 from caxton_host.store.erasure import Erasures
 from caxton_host.store.sql import SqlStore
@@ -404,3 +405,56 @@ def test_password_of_a_store_is_not_in_what_is_to_be_typed(ran: Shell) -> None:
     host = LocalHost(db=place)
     assert host.command() == "caxton --db 'postgresql://me:***@db/log?sslpassword=***'"
     assert {"hunter2hunter2", "swordfish1"} <= host.load().secrets
+
+
+def test_lists_are_compared_with_events_and_made_again_from_them(ran: Shell) -> None:
+    ran("run", "weather")
+    ran("audit", "erase", "@last", "--reason", "asked for")
+    sound = ran("db", "verify-projections")
+    with sqlite3.connect(ran.folder / "caxton.db") as connection:
+        connection.execute("UPDATE runs SET reason = 'limit' WHERE reason IS NULL")
+    connection.close()
+
+    found = ran("db", "verify-projections")
+    told = ran("db", "verify-projections", "--json").document
+    repaired = ran("db", "verify-projections", "--repair")
+
+    assert (sound.code, sound.out) == (0, "2 runs, 0 differences\n")
+    assert found.code == 5
+    assert found.out.splitlines()[0] == "2 runs, 2 differences"
+    assert "reason is 'limit', by its events None" in found.out
+    assert found.fix == "caxton db verify-projections --repair"
+    assert (told["runs"], told["differ"]) == (2, 2)
+    assert {one["column"] for one in told["differences"]} == {"reason"}
+    assert (repaired.code, repaired.out) == (0, sound.out)
+
+
+def test_list_says_that_rows_of_an_older_release_may_be_missing(ran: Shell) -> None:
+    with sqlite3.connect(ran.folder / "caxton.db") as connection:
+        connection.execute("UPDATE runs SET phase = NULL, tools = '[]'")
+        connection.execute("DELETE FROM run_tools")
+    connection.close()
+    tool = "runs", "list", "--tool", "demo/get_weather"
+
+    listed, waits = ran(*tool), ran("approval", "list")
+    ran("db", "migrate")
+    filled = ran(*tool)
+
+    for one in (listed, waits):
+        assert "may be missing from filtered lists" in one.err
+        assert "caxton db migrate" in one.err
+    assert "weather" not in listed.out
+    assert "weather" in filled.out
+    assert "missing" not in filled.err
+
+
+def test_runs_are_listed_by_tool_outcome_actor_kind_and_time(ran: Shell) -> None:
+    def count(*words: str) -> int:
+        return len(ran("runs", "list", "--json", *words).document)
+
+    assert count("--tool", "demo/get_weather", "--outcome", "tool_error") == 1
+    assert count("--tool", "demo/get_weather", "--outcome", "denied") == 0
+    assert count("--outcome", "denied", "--kind", "agent", "--since", "1h") == 1
+    assert count("--until", "1h") == 0
+    assert count("--actor", local_actor()["id"]) == 1
+    assert count("--actor", "nobody") == count("--reason", "trap") == 0

@@ -14,6 +14,7 @@ from . import (
     calls,
     decisions,
     evidence,
+    growth,
     judging,
     machine,
     many,
@@ -49,6 +50,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "programs": programs.section,
     "appends": appends.section,
     "evidence": evidence.section,
+    "growth": growth.section,
     "what_if": judging.section,
     "decisions": decisions.section,
     "provenance": provenance.section,
@@ -75,6 +77,7 @@ def main() -> None:
     parser.add_argument("--prefix", type=int, default=10_000, help="calls to resume")
     parser.add_argument("--suspended", type=int, default=1000, help="suspended runs")
     parser.add_argument("--events", type=int, default=200_000, help="events to verify")
+    parser.add_argument("--grown", type=int, default=100_000, help="runs of a log")
     parser.add_argument("--judged", type=int, default=200_000, help="calls to rejudge")
     parser.add_argument("--idle", type=int, default=500, help="idle sessions")
     parser.add_argument("--servers", type=int, default=50, help="slow servers")

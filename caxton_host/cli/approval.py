@@ -58,9 +58,17 @@ def _named(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @on_host(command.command("list"))
 @click.option("--agent", help="Only runs of this agent.")
-def list_(host: HostApi, agent: str | None, as_json: bool) -> None:
+@click.option(
+    "-n",
+    "--limit",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="The number of calls and questions to show.",
+)
+def list_(host: HostApi, agent: str | None, limit: int, as_json: bool) -> None:
     """
-    List the calls and questions that wait for people.
+    List the calls and questions that wait for people, oldest first.
 
     The column "approved" counts the people who approved, of those that are needed. A
     call past its deadline is "expired": its run continues with a denial when it is
@@ -71,7 +79,9 @@ def list_(host: HostApi, agent: str | None, as_json: bool) -> None:
       caxton approval list
       caxton approval list --agent payer --json
     """
-    found = host.inbox(agent)
+    found = host.inbox(agent, limit)
+    if found.next:
+        note(f"more than {limit} wait; -n NUMBER shows more")
     if as_json:
         show([one.to_document() for one in (*found.calls, *found.questions)])
         return

@@ -331,7 +331,7 @@ class HostApi(Protocol):
         """Return the document that says whether a call would be allowed."""
         ...
 
-    def inbox(self, agent: str | None) -> Inbox:
+    def inbox(self, agent: str | None, limit: int) -> Inbox:
         """Return what people are asked, oldest first."""
         ...
 

@@ -248,10 +248,10 @@ class LocalHost(HostApi):
         )
         return told_astray(told, missing(server, name, offered))
 
-    def inbox(self, agent: str | None) -> Inbox:
-        return wait(self._inbox(agent))
+    def inbox(self, agent: str | None, limit: int) -> Inbox:
+        return wait(self._inbox(agent, limit))
 
-    async def _inbox(self, agent: str | None) -> Inbox:
+    async def _inbox(self, agent: str | None, limit: int) -> Inbox:
         from ..runs.questions import inbox
 
         def unread(run_id: str, exc: CaxtonError) -> None:
@@ -261,7 +261,7 @@ class LocalHost(HostApi):
         async with self.log() as store:
             if await store.projections.is_stale():
                 note(f"warning: {STALE}")
-            return await inbox(store.reader, now, most=_MOST, only=only, unread=unread)
+            return await inbox(store.reader, now, most=limit, only=only, unread=unread)
 
     def answer(self, options: AnswerOptions) -> None:
         wait(self._answer(options))

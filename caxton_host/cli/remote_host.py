@@ -232,8 +232,8 @@ class RemoteHost(HostApi):
         body |= {"params": Words.read(params).params({}), "after": [*after]}
         return mapping(self._post("/grants/explain", body))
 
-    def inbox(self, agent: str | None) -> Inbox:
-        return self._ask(lambda log: log.inbox(agent))
+    def inbox(self, agent: str | None, limit: int) -> Inbox:
+        return self._ask(lambda log: log.inbox(agent, limit))
 
     def answer(self, options: AnswerOptions) -> None:
         more = {"as": options.role}

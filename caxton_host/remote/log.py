@@ -17,7 +17,8 @@ from ..core.names import RUN, run_of, stream_of
 from ..errors import NotFoundError, OverloadedError, ToolError
 from ..lib.codec import sha256 as digest
 from ..lib.http_rules import Lost
-from ..runs.questions import Inbox
+from ..runs.approvals import Waiting
+from ..runs.questions import Inbox, Question
 from ..store.drafts import chosen
 from .client import MOST_BYTES, Remote, TooMuch, path, read_json, unreached
 from .documents import (
@@ -206,21 +207,23 @@ class RemoteLog:
             raise stranger("the bytes with a digest are others")
         return data
 
-    async def inbox(self, agent: str | None = None) -> Inbox:
-        """Return what people are asked, oldest first."""
-        found, cursor = Inbox([], []), None
-        most = self.remote.received + _MOST_BYTES
+    async def inbox(self, agent: str | None, limit: int) -> Inbox:
+        """Return at most *limit* things that people are asked, oldest first."""
+        calls, questions, cursor = list[Waiting](), list[Question](), None
         while True:
+            most = min(_PAGE, limit - len(calls) - len(questions))
             page = mapping(
-                await self.remote.get("/approvals", agent=agent, cursor=cursor)
+                await self.remote.get(
+                    "/approvals", agent=agent, cursor=cursor, limit=most
+                )
             )
-            found.calls.extend(map(waiting, listed(page.get("approvals"))))
-            found.questions.extend(map(question, listed(page.get("questions", []))))
-            if page.get("next") is None:
-                return found
-            cursor = text(page, "next")
-            if self.remote.received > most:
-                raise stranger("there is no end of approvals")
+            found = listed(page.get("approvals")), listed(page.get("questions", []))
+            calls += map(waiting, found[0][:most])
+            questions += map(question, found[1][:most])
+            cursor = text(page, "next") if page.get("next") is not None else None
+            is_over = len(calls) + len(questions) >= limit or not any(found)
+            if cursor is None or is_over:
+                return Inbox(calls, questions, cursor)
 
     async def explanation(self, run_id: str, seq: int) -> Mapping[str, JSON]:
         """Return the ``caxton.explanation/v1`` document of a call."""

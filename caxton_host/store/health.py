@@ -29,7 +29,7 @@ _NEEDED = {
     "submissions": "SELECT INSERT",
     "tree": "SELECT UPDATE",
     "hosts": "SELECT INSERT UPDATE DELETE",
-    "slots": "SELECT INSERT DELETE",
+    **dict.fromkeys(("slots", "run_tools", "waits"), "SELECT INSERT DELETE"),
 }
 
 # Settings of the connections of a host, whatever the server's defaults are.

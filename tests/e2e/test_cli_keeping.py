@@ -456,5 +456,5 @@ def test_runs_are_listed_by_tool_outcome_actor_kind_and_time(ran: Shell) -> None
     assert count("--tool", "demo/get_weather", "--outcome", "denied") == 0
     assert count("--outcome", "denied", "--kind", "agent", "--since", "1h") == 1
     assert count("--until", "1h") == 0
-    assert count("--actor", local_actor()["id"]) == 1
+    assert count("--actor", str(local_actor()["id"])) == 1
     assert count("--actor", "nobody") == count("--reason", "trap") == 0

@@ -309,6 +309,15 @@ def test_the_configuration_that_the_readme_shows_is_one(shell: Shell) -> None:
             assert hosted[0]["grant"]["allow"]
 
 
+def test_the_page_about_finding_runs(shell: Shell) -> None:
+    page = ROOT / "docs" / "how-to" / "find-runs.md"
+    shell("init")
+    shell("run", "weather")
+    for language, _, text in blocks(page):
+        for line in commands(language, text):
+            type_in(shell, line)
+
+
 def test_there_are_pages() -> None:
     assert TUTORIALS
     assert any(block.language == "toml" for block in blocks(README))

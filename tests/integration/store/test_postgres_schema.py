@@ -178,7 +178,7 @@ GRANTS = (
     "GRANT SELECT, UPDATE ON tree",
     "GRANT SELECT, INSERT ON checkpoints",
     "GRANT SELECT, INSERT, UPDATE, DELETE ON hosts",
-    "GRANT SELECT, INSERT, DELETE ON slots",
+    "GRANT SELECT, INSERT, DELETE ON slots, run_tools, waits",
     "GRANT USAGE ON SEQUENCE events_position_seq, requests_id_seq",
 )
 

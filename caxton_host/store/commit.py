@@ -24,7 +24,7 @@ from ..errors import CaxtonError, LogSetBackError, StoreError
 from ..ports.log import Refused, Reservation
 from .drafts import Draft
 from .ledger import Books, Ledger, Page, settle
-from .projections import Row, Turned
+from .projections import NONE, Row, Turned
 from .schema import checkpoints, events
 
 Outcome: TypeAlias = Refused | StoreError | None
@@ -172,7 +172,7 @@ class Batch:
         self.events: list[tuple[Any, ...]] = []
         self.payloads: list[tuple[bytes, bytes]] = []
         self.blobs: dict[str, bytes] = {}
-        self._drafts: dict[Line, list[Draft]] = {}
+        self._of_runs: list[Group] = []
         self._turns: dict[Line, Projection | None] = {}
 
     def admit(self, group: Group) -> Refused | None:
@@ -205,17 +205,21 @@ class Batch:
         self.heads[line] = seq, previous
         self.blobs.update(group.blobs)
         if line.projection is not None:
-            self._drafts.setdefault(line, []).extend(group.drafts)
+            self._of_runs.append(group)
             if line.projection.asks:
                 self._turns[line] = None
 
     def turned(self) -> Turned:
         """Return the rows of projections that change. Nothing is admitted after it."""
-        turned = Turned()
-        for line in self._turns:
+        turned = Turned() if self._turns else NONE
+        drafts: dict[Line, list[Draft]] = {line: [] for line in self._turns}
+        for group in self._of_runs if drafts else ():
+            if group.line in drafts:
+                drafts[group.line] += group.drafts
+        for line, found in drafts.items():
             if before := line.projection:
                 after = self._turns[line] = before.copy()
-                _apply(after, self._drafts[line])
+                _apply(after, found)
                 turned.add(before, after)
         return turned
 
@@ -243,12 +247,13 @@ class Batch:
         """Move the heads of the streams: the batch is durable."""
         for line, head in self.heads.items():
             line.head = head
-        for line, drafts in self._drafts.items():
+        for group in self._of_runs:
+            line = group.line
             if after := self._turns.get(line):
                 line.projection = after
             elif line.projection:
-                _apply(line.projection, drafts)
-        self._drafts.clear()
+                _apply(line.projection, group.drafts)
+        self._of_runs.clear()
 
 
 def _apply(projection: Projection, drafts: Sequence[Draft]) -> None:

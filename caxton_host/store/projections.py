@@ -123,6 +123,10 @@ class Turned:
         yield from (both for both in zip(texts, lists, strict=True) if both[1])
 
 
+#: Of a transaction in which no run turns, as most are.
+NONE = Turned()
+
+
 def _tools_of(row: RunRow) -> Iterator[Row]:
     """Yield the rows of `run_tools`."""
     for tool, outcome in keys(row.tools):

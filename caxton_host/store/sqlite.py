@@ -25,7 +25,7 @@ from .diagnosis import explain, path_of
 from .drafts import CONFLICT, CONFLICT_FIX
 from .file_guard import Whereabouts
 from .ledger import Holder, Use
-from .projections import insert
+from .projections import NONE, insert
 from .schema import blobs, budgets, checkpoints, events, payloads, slots
 from .seals import UNSIGNED, Seal, shortened, sign, unsigned
 from .writer import Writer
@@ -187,8 +187,9 @@ class SqliteCommitter(Transactions):
         driver = self._driver
         if batch.blobs:
             driver.executemany(_BLOB, batch.blob_rows())
-        for statement, rows in batch.turned().statements():
-            driver.executemany(statement, rows)
+        if (turned := batch.turned()) is not NONE:
+            for statement, rows in turned.statements():
+                driver.executemany(statement, rows)
         ledger = batch.ledger
         if ledger.uses:
             driver.executemany(_BUDGET, batch.budget_rows())

@@ -112,10 +112,12 @@ class Projection:
     erased: bool = False
     starts: int = 0
     _total: int = 0
-    _ended: Counter[str] = field(default_factory=Counter[str])
-    _tools: set[Pair] = field(default_factory=set[Pair])
-    #: Calls that have not ended: number, time and tool of each.
-    _open: dict[int, Wait] = field(default_factory=dict[int, Wait])
+    #: How often each tool ended so.
+    _ended: Counter[Pair] = field(default_factory=Counter[Pair])
+    #: Calls that have not ended, and when and as which event they were recorded.
+    _open: dict[int, tuple[int, int, ToolInvoked]] = field(
+        default_factory=dict[int, tuple[int, int, ToolInvoked]]
+    )
     #: Those that a person let be sent again.
     _resolved: set[int] = field(default_factory=set[int])
     #: Calls that need an approval and are not made yet, and when that was asked.
@@ -135,16 +137,16 @@ class Projection:
     @property
     def calls(self) -> dict[str, int]:
         """The numbers of calls; see `RunSummary`."""
-        known = {"in_doubt": len(self._open), "waits": len(self._asked)}
-        total = self._total + len(self._asked)
-        return {"total": total} | {name: self._ended[name] for name in OUTCOMES} | known
+        found = {"total": self._total + len(self._asked), **dict.fromkeys(OUTCOMES, 0)}
+        for (_, word), count in self._ended.items():
+            found[word] += count
+        return found | {"in_doubt": len(self._open), "waits": len(self._asked)}
 
     def copy(self) -> Projection:
         """Return a copy that goes on by itself."""
         return replace(
             self,
             _ended=self._ended.copy(),
-            _tools={*self._tools},
             _open={**self._open},
             _resolved={*self._resolved},
             _asked={**self._asked},
@@ -167,25 +169,18 @@ class Projection:
             trace_id: Its trace.
         """
         self.events += 1
-        turns = type_ in TURNS
-        match event:
-            case ToolInvoked():
-                turns = self._asked.pop(event.call, None) is not None
-                tool = f"{event.server}/{event.tool}" if event.server else ""
-                self._total += 1
-                self._open[event.call] = Wait(
-                    at, self.events, "in_doubt", event.call, tool
-                )
-            case ToolCompleted() | ToolDenied() | ToolFailed():
-                turns = self._settle(event)
-            case ToolRetried():
-                self._resolved.discard(event.call)
-            case None:
-                self.erased = True
-            case _:
-                self._turn(event, at)
-        if type_ in ENDS:
-            self._move(type_, event, at, trace_id)
+        # What is most frequent comes first: this is on the path of every call.
+        if isinstance(event, ToolInvoked):
+            self._total += 1
+            self._open[event.call] = at, self.events, event
+            turns = bool(self._asked) and self._asked.pop(event.call, None) is not None
+        elif isinstance(event, (ToolCompleted, ToolDenied, ToolFailed)):
+            turns = self._settle(event)
+        else:
+            turns = type_ in TURNS
+            self._turn(event, at)
+            if type_ in ENDS:
+                self._move(type_, event, at, trace_id)
         if turns and self.row:
             self._show(self.row, at)
 
@@ -193,16 +188,18 @@ class Projection:
         """Note the end of a call, and return whether people were asked about it."""
         # Of a call that a fork inherited, only the outcome may be its own.
         if call := self._open.pop(event.call, None):
-            word = _word(event)
-            self._ended[word] += 1
-            self._tools.add((call.tool, word))
+            self._ended[_tool_of(call[2]), _word(event)] += 1
         asked = [key for key in self._questions if key[0] == event.call]
         for key in asked:
             del self._questions[key]
         return bool(asked)
 
-    def _turn(self, event: Event, at: int) -> None:
+    def _turn(self, event: Event | None, at: int) -> None:
         match event:
+            case None:
+                self.erased = True
+            case ToolRetried():
+                self._resolved.discard(event.call)
             case ApprovalRequested():
                 before = self._asked.get(event.call, (Asked(event), at))[0]
                 self._asked[event.call] = before.again(event, self.events), at
@@ -255,12 +252,12 @@ class Projection:
             self.row = replace(self.row, epoch=event.epoch)
 
     def _show(self, row: RunRow, at: int) -> None:
-        doubtful = ((call.tool, "in_doubt") for call in self._open.values())
+        doubtful = {(_tool_of(call), "in_doubt") for *_, call in self._open.values()}
         self.waits = tuple(sorted(self._waits(row)))
         self.row = replace(
             row,
             calls=json.dumps({key: n for key, n in self.calls.items() if n}),
-            tools=json.dumps(sorted(self._tools.union(doubtful))),
+            tools=json.dumps(sorted(doubtful.union(self._ended))),
             events=self.events,
             changed_at=at,
             due=self._due(row),
@@ -285,7 +282,10 @@ class Projection:
         last = self._suspended
         if last is None or last.frozen or last.call in self._resolved:
             return None
-        return self._open.get(last.call or 0)
+        if known := self._open.get(last.call or 0):
+            at, seq, call = known
+            return Wait(at, seq, "in_doubt", call.call, _tool_of(call))
+        return None
 
     def _due(self, row: RunRow) -> int | None:
         """Return when a run may go on without a person; see `RunRow`."""
@@ -331,6 +331,10 @@ def _reason(event: Event | None) -> str | None:
     if isinstance(event, RunFailed):
         return event.kind
     return "cancelled" if isinstance(event, RunCancelled) else None
+
+
+def _tool_of(call: ToolInvoked) -> str:
+    return f"{call.server}/{call.tool}" if call.server else ""
 
 
 def _word(event: ToolCompleted | ToolDenied | ToolFailed) -> str:

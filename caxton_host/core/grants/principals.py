@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from ..calls import JSON
 from ..log.events import Recorded
@@ -152,16 +152,13 @@ class Principal:
         return self.may("read", agent) or self.may("decide", agent) or self.owns(actor)
 
     @property
-    def limits(self) -> tuple[frozenset[str], str] | None:
-        """
-        The agents and the actor of all runs that it sees, but for kinds of actors.
-
-        ``None``: patterns of agents say it, run by run.
-        """
+    def limits(self) -> dict[str, Any]:
+        """What a `RunFilter` has to say so that few are found that it may not see."""
+        found: dict[str, Any] = {"tenant": self.tenant}
         reads = self.may("read") or self.may("decide")
         if reads and any(set(agent) & set("*?[") for agent in self.agents):
-            return None
-        return frozenset(self.agents if reads else ()), self.id
+            return found  # Patterns are compared with each run.
+        return found | {"agents": self.agents if reads else (), "owner": self.id}
 
     def shown(self, recorded: Recorded) -> Recorded:
         """Return an event without its position, which would count events of others."""

@@ -145,12 +145,12 @@ class RunRow:
 
     def to_document(self) -> dict[str, JSON]:
         """Return the ``caxton.listed-run/v1`` document."""
-        own = {name: getattr(self, name) for name in LISTED}
+        own: dict[str, JSON] = {name: getattr(self, name) for name in LISTED}
         return {
             "$type": "caxton.listed-run/v1",
             **own,
             "actor": json.loads(self.actor),
-            "calls": self.numbers,
+            "calls": None if self.numbers is None else {**self.numbers},
             "tools": json.loads(self.tools),
             "duration_ms": self.duration_ms,
             "erased": self.is_erased,

@@ -31,13 +31,7 @@ def _unread(run_id: str, exc: CaxtonError) -> None:
 async def list_(asked: Asked) -> Response:
     """Return what people are asked in runs that the caller may see."""
     service = asked.service
-    agents, owner = asked.who.limits or (None, None)
-    only = RunFilter(
-        agent=asked.text("agent"),
-        tenant=asked.who.tenant,
-        agents=agents,
-        owner=owner,
-    )
+    only = RunFilter(agent=asked.text("agent"), **asked.who.limits)
     found = await inbox(
         service.store.reader,
         service.host.clock.now(),

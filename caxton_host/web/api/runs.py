@@ -157,13 +157,8 @@ async def _visible(asked: Asked, limit: int) -> tuple[list[RunRow], str | None]:
     before = _place(asked.text("cursor"))
     given = {one.name: asked.given.get(one.name) for one in _FILTERS}
     told: dict[str, Any] = {key: value for key, value in given.items() if value}
-    agents, owner = asked.who.limits or (None, None)
-    only = RunFilter(
-        **told | {"top": "top" in told},
-        tenant=asked.who.tenant,
-        agents=agents,
-        owner=owner,
-    )
+    told["top"] = "top" in told
+    only = RunFilter(**told, **asked.who.limits)
     found: list[RunRow] = []
     for _ in range(0, _LOOKED_AT, _PAGE):
         rows = await asked.service.store.reader.runs(_PAGE, only, before=before)

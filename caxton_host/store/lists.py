@@ -71,21 +71,25 @@ def waiting(only: RunFilter, limit: int, after: Mark | None) -> Query:
     return query
 
 
-_SUSPENDED = runs.c.state == "suspended"
 _OTHER = runs.alias()
+
+
+def _suspended(table: sa.FromClause) -> sa.ColumnElement[bool]:
+    # A partial index answers it: its condition is no parameter.
+    return table.c.state == sa.literal_column("'suspended'")
 
 
 def due(now: int) -> Query:
     """Return the query for ids and epochs of runs that may go on; see `Readings`."""
-    of = _OTHER.c.parent == runs.c.run_id, _OTHER.c.state == "suspended"
+    of = _OTHER.c.parent == runs.c.run_id, _suspended(_OTHER)
     ended = _OTHER.c.run_id == runs.c.parent, _OTHER.c.ended_at.is_not(None)
-    known = runs.c.run_id, runs.c.epoch
+    known = sa.select(runs.c.run_id, runs.c.epoch)
+    called = _suspended(runs), runs.c.parent > ""
+    waits_for = _suspended(runs), runs.c.reason == CHILD
     found = sa.union(
-        sa.select(*known).where(runs.c.due <= now),
-        sa.select(*known).where(_SUSPENDED, sa.exists().where(*ended)),
-        sa.select(*known).where(
-            _SUSPENDED, runs.c.reason == CHILD, ~sa.exists().where(*of)
-        ),
+        known.where(runs.c.due <= now),
+        known.where(*called, sa.exists().where(*ended)),
+        known.where(*waits_for, ~sa.exists().where(*of)),
     )
     return sa.select(found.subquery())
 

@@ -122,13 +122,19 @@ runs = sa.Table(
 def _partial(name: str, where: str, *columns: sa.Column[Any]) -> sa.ColumnElement[bool]:
     condition = sa.text(where)
     sa.Index(name, *columns, sqlite_where=condition, postgresql_where=condition)
-    return sa.literal_column(f"({where})", sa.Boolean)
+    # Without a type: of a boolean, SQLite would compare the value.
+    return sa.literal_column(f"({where})")
 
 
 _partial("ix_runs_running", "state = 'running'", runs.c.owner)
 _partial("ix_runs_queued", "state = 'queued'", runs.c.started_at)
 _partial("ix_runs_reason", "reason IS NOT NULL", runs.c.reason, runs.c.started_at)
-_partial("ix_runs_parent", "parent IS NOT NULL", runs.c.parent)
+_partial(
+    "ix_runs_callees",
+    "state = 'suspended' AND parent IS NOT NULL",
+    runs.c.state,
+    runs.c.parent,
+)
 _partial("ix_runs_due", "due IS NOT NULL", runs.c.due)
 #: Runs that an older release has begun or changed: see `RunRow.phase`.
 STALE = _partial(

@@ -31,7 +31,7 @@ def upgrade() -> None:
     for name in ("agent", "state", "kind", "actor_id"):
         op.create_index(f"ix_runs_{name}", "runs", [name, "started_at"])
     _partial("reason", "reason IS NOT NULL", "reason", "started_at")
-    _partial("parent", "parent IS NOT NULL", "parent")
+    _partial("callees", "state = 'suspended' AND parent IS NOT NULL", "state", "parent")
     _partial("due", "due IS NOT NULL", "due")
     stale = "phase IS NULL OR phase <> (state || '/' || CAST(epoch AS TEXT))"
     _partial("stale", stale, "run_id")

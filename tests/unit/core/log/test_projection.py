@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host.core.log.events import Event, RunCompleted
-from caxton_host.core.log.projection import Projection, Wait, should_be
+from caxton_host.core.log.events import Event, RunCompleted, RunQueued
+from caxton_host.core.log.projection import Projection, Wait, should_be, summarise
 from caxton_host.core.log.runs import CHILD, RESTORED, RunRow
 from tests.turns import (
     answered,
@@ -223,3 +223,28 @@ def test_copy_goes_on_by_itself_and_ends_the_same(
 
     assert second == whole
     assert first == before
+
+
+def test_queued_run_begins_once_and_keeps_the_time_at_which_it_was_asked_for() -> None:
+    queued = RunQueued(
+        agent="weather",
+        actor={"kind": "token", "id": "ann", "authenticated": True},
+        module_sha256="ab" * 32,
+        input=None,
+        context={},
+        grants={},
+        grants_sha256="cd" * 32,
+        trigger="api",
+        host="host/7",
+    )
+    waits, begun = folded(queued).row, folded(queued, run_started()).row
+
+    assert waits
+    assert begun
+    assert (waits.state, waits.phase, waits.owner) == ("queued", "queued/0", None)
+    assert (waits.host, waits.actor_id, waits.kind) == ("host/7", "ann", "agent")
+    assert waits.numbers is None
+    assert (begun.state, begun.phase) == ("running", "running/1")
+    assert (begun.host, begun.owner, begun.started_at) == ("host/1", "host/1", 1)
+    assert summarise("r", []).events == 0
+    assert folded(queued, run_started(), run_started()).starts == 2

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _STDOUT = 1
 #: Seconds in which runs that are handed over may come to their next call.
 HAND_OVER_S = 30.0
+#: Seconds between two searches for runs that no host drives.
+_OFTEN_S, _SELDOM_S = 5.0, 60.0
 #: File descriptors that a host may need: connections, servers, workers, the database.
 _FILES = 16_384
 
@@ -116,6 +118,8 @@ async def serving(
 
         load: See `running`.
     """
+    from ..store.engine import file_of  # noqa: PLC0415 -- slow
+
     watchers = Watchers()
     resumers: list[Resumer] = []
 
@@ -153,7 +157,10 @@ async def serving(
         up.telemetry.counts.look_at_queue(
             lambda: service.line.waiting + service.placer.waiting("")[0]
         )
-        resumers.append(Resumer(service=service))
+        # Hosts that share a file do not tell each other that one has stopped.
+        every = _OFTEN_S if file_of(config.store_url) else _SELDOM_S
+        resumers.append(Resumer(service=service, every=every))
+        up.store.leases.tell(resumers[0].search)
         service.decided = service.background.suspended = resumers[0].look
         up.host.freezes.thawed = resumers[0].look_again
         it = Serving(up=up, service=service, resumer=resumers[0])

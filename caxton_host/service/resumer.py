@@ -5,8 +5,11 @@ Resumes runs that no host drives, once they no longer have to wait.
     a decision at this host           -> `Service.decided`
     a decision elsewhere              -> a request to this host
     the time to decide is over        -> a timer for the earliest such time
-    another host has stopped, or died -> those that may go on, periodically
+    another host has stopped, or died -> those that may go on
     something was thawed              -> those that may go on, again
+
+Several hosts find the same runs. Each takes its part of them at once, as far as it has
+places, and at the next look what the others have left.
 
 Projections find them, so runs that wait for people cost nothing; their events decide.
 """
@@ -16,7 +19,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from zlib import crc32
 
 from ..core.log.requests import Request
 from ..core.log.runs import GOING_ON
@@ -27,8 +32,8 @@ from .run_service import HOST, Service
 
 logger = logging.getLogger("caxton_host")
 
-#: Seconds between two searches.
-_EVERY_S = 60.0
+#: Seconds between two searches, and before what is left to others is taken.
+_EVERY_S, _PATIENCE_S = 60.0, 5.0
 
 #: Runs that are checked concurrently.
 _AT_ONCE = 16
@@ -45,16 +50,21 @@ class Resumer:
         service: Drives the runs.
 
         every: Seconds between two searches for runs.
+
+        patience: Seconds in which another host may take its part.
     """
 
     service: Service
     every: float = _EVERY_S
+    patience: float = _PATIENCE_S
     # Runs to check at the next opportunity.
     _fresh: set[str] = field(default_factory=set[str], init=False)
     # Runs that wait for a decision, and when the time for it is over (microseconds).
     _due: dict[str, int] = field(default_factory=dict[str, int], init=False)
     # The epoch in which each run was checked last: it is not checked twice in one.
     _seen: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    # Runs that were left to other hosts.
+    _left: set[str] = field(default_factory=set[str], init=False)
     # When the next of those is due that were not looked at, in microseconds.
     _next: int | None = field(default=None, init=False)
     # Runs are to be searched for.
@@ -70,6 +80,10 @@ class Resumer:
     def look_again(self) -> None:
         """Search soon, also for those that had to wait: something was thawed."""
         self._seen.clear()
+        self.search()
+
+    def search(self) -> None:
+        """Search soon: another host may have left runs."""
         self._all = True
         self._some.set()
 
@@ -114,19 +128,39 @@ class Resumer:
             found = await store.reader.due(now)
             idle = await store.leases.idle()
             self._next = await store.reader.next_due(now)
+            hosts = await store.leases.hosts()
         except StoreError as exc:
             logger.warning("runs that wait cannot be read: %s", exc)
             return
         await self.service.placer.look_at([row for row in idle if not row.epoch])
         found |= {row.run_id: row.epoch for row in idle if row.epoch}
         # A run that was driven again since waits for something else.
-        self._fresh |= {
+        fresh = {
             run_id
             for run_id, epoch in found.items()
             if self._seen.get(run_id) != epoch
             and not self.service.background.drives(run_id)
         }
-        self._seen = found
+        mine = self._part(fresh, hosts)
+        self._fresh |= mine
+        self._left = fresh - mine
+        if self._left:
+            soon = now + round(self.patience * _SECOND_US)
+            self._next = min(self._next or soon, soon)
+        self._seen = {
+            run: epoch for run, epoch in found.items() if run not in self._left
+        }
+
+    def _part(self, fresh: set[str], hosts: Sequence[str]) -> set[str]:
+        """Return the runs that this host takes now."""
+        line, me = self.service.line, self.service.host.stream
+        others = me in hosts and len(hosts) > 1
+        mine = [
+            run
+            for run in sorted(fresh)
+            if run in self._left or not others or hosts[_share(run, len(hosts))] == me
+        ]
+        return {*mine[: max(line.places - line.present, 0)]} if others else {*mine}
 
     async def _look_at_some(self, reason: str | None = None) -> None:
         self._some.clear()
@@ -184,3 +218,8 @@ class Resumer:
         why = "the run that called it ended"
         await cancel_idle(self.service.store, run_id, {**HOST}, why)
         return True
+
+
+def _share(run_id: str, hosts: int) -> int:
+    """Return which of so many hosts is the first to take a run."""
+    return crc32(run_id.encode()) % hosts

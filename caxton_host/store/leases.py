@@ -38,7 +38,14 @@ _OWNER = "SELECT owner FROM runs WHERE run_id = ?"
 
 
 class HostLeases(Protocol):
-    """The leases of all hosts of a database, and that of this host."""
+    """
+    The leases of all hosts of a database, and that of this host.
+
+    Attributes:
+        left: Called after another host has stopped, or died, where that is noticed.
+    """
+
+    left: Callable[[], None]
 
     def holds(self) -> bool:
         """Return whether the host that joined may still send."""
@@ -81,6 +88,7 @@ class FileLeases:
     """
 
     def __init__(self, folder: Path) -> None:
+        self.left: Callable[[], None] = lambda: None
         self._folder = folder
         self._held: dict[Path, int] = {}
 
@@ -239,6 +247,10 @@ class Leases:
             raise StoreError(f"this store belongs to {self.host} already")
         await self._hosts.join(host)
         self.host = host
+
+    def tell(self, left: Callable[[], None]) -> None:
+        """Call *left* after another host has stopped, or died; not with SQLite."""
+        self._hosts.left = left
 
     def holds(self) -> bool:
         """Return whether the host that joined may still send."""

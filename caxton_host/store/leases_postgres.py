@@ -45,10 +45,13 @@ from .drafts import CONFLICT, CONFLICT_FIX
 _BEATS = 3  # in the time of a lease
 _MARGIN = 2 / 15  # of it
 
-# Parameters: seconds, host. Updates no row if the lease has lapsed.
+# Parameters: seconds, host. Updates no row if the lease has lapsed. Returns the hosts
+# that are alive: an idle host executes nothing else as often.
 _RENEW = """\
 UPDATE hosts SET lease_until = clock_timestamp() + %s * interval '1 second'
-WHERE host = %s AND lease_until > clock_timestamp()"""
+WHERE host = %s AND lease_until > clock_timestamp()
+RETURNING (SELECT array_agg(h.host ORDER BY h.host) FROM hosts AS h
+  WHERE h.lease_until > clock_timestamp())"""
 
 # Parameters: host, seconds.
 _BEGIN = """\
@@ -101,6 +104,9 @@ class PostgresLeases:
         lines: The streams that this host writes, by name.
 
         lease: Seconds after which a host without a renewal counts as dead.
+
+    Attributes:
+        left: See `HostLeases`.
     """
 
     def __init__(
@@ -109,8 +115,10 @@ class PostgresLeases:
         self._engine = engine
         self._lines = lines
         self._lease = lease
+        self.left: Callable[[], None] = lambda: None
         self._until = float("-inf")
         self._host = ""
+        self._living: set[str] = set()
         self._connection: sa.Connection | None = None
         self._thread = ThreadPoolExecutor(1, "caxton-lease")
         self._task: asyncio.Task[None] | None = None
@@ -145,7 +153,10 @@ class PostgresLeases:
         # Streams without a stored event belong to no other host.
         known = [line for line in self._lines.values() if line.head[0]]
         sent = elapsed()
-        owned = await self._there(self._renew_there)
+        owned, living = await self._there(self._renew_there)
+        if self._living - living:
+            self.left()
+        self._living = living
         if owned is not None:
             for line in known:
                 if run_of(line.stream) not in {"", *owned}:
@@ -164,16 +175,21 @@ class PostgresLeases:
         driver.execute(_SWEEP)
         driver.execute(_BEGIN, [host, self._lease])
 
-    def _renew_there(self) -> set[str] | None:
-        """Renew the lease; if it had lapsed, return the runs that are still ours."""
+    def _renew_there(self) -> tuple[set[str] | None, set[str]]:
+        """
+        Renew the lease, and return which hosts are alive.
+
+        If it had lapsed, return before that the runs that are still ours.
+        """
         driver = self._driver()
-        if driver.execute(_RENEW, [self._lease, self._host]).rowcount:
-            return None
+        renewed = driver.execute(_RENEW, [self._lease, self._host]).fetchone()
+        if renewed:
+            return None, {*renewed[0]}
         with driver.transaction():
             # First the row: a host that takes over a run holds its lock, or waits for
             # it now.
             driver.execute(_BEGIN, [self._host, self._lease])
-            return {row[0] for row in driver.execute(_OWNED, [self._host])}
+            return {row[0] for row in driver.execute(_OWNED, [self._host])}, set()
 
     def _driver(self) -> psycopg.Connection:
         if self._connection is not None:

@@ -334,3 +334,30 @@ async def test_a_run_whose_host_died_as_it_asked_people_is_suspended(
     assert isinstance(resumed, RunResumed)
     assert resumed.reason == "host_started"
     assert isinstance(suspended, RunSuspended)
+
+
+async def test_runs_of_a_dead_host_are_spread_over_the_living(tmp_path: Path) -> None:
+    tools = Slow()
+    office = Office(tmp_path, tools=tools, places=16)
+    store, host = office.scene.store, office.service.host
+    office.service.line.each = 12
+    runs = [await office.start() for _ in range(12)]
+    await asyncio.sleep(0)
+    for one in runs:
+        row = await office.service.row(ANN, one)
+        store.rows[one] = replace(row, owner="host/9")
+    await store.leases.join("host/9")
+    store.leases.joined.remove("host/9")
+    for one in (str(host.stream), "host/other"):
+        await store.leases.join(one)
+    resumer = Resumer(service=office.service)
+    idle = {row.run_id: row.epoch for row in await store.leases.idle()}
+    mine = resumer._part({*idle}, await store.leases.hosts())
+    assert 0 < len(mine) < len(runs)
+    assert len(idle) == len(runs)
+
+    # What the other one does not take is taken later, as far as there are places.
+    resumer._left = {*idle} - mine
+    office.service.line.places = office.service.line.present + 3
+    assert len(resumer._part({*idle}, await store.leases.hosts())) == 3
+    tools.let.set()

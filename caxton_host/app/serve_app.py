@@ -32,6 +32,7 @@ from ..service.read_log import ReadLog
 from ..service.resumer import Resumer
 from ..service.run_service import Service
 from ..service.run_tasks import RunTasks, Watchers
+from ..service.scheduling import Scheduler
 from .bootstrap import Running, library_of, running
 from .placement import placement_of
 
@@ -70,8 +71,9 @@ class Serving:
     )
 
     def begin(self) -> None:
-        """Start to resume the runs that no host drives, and those that are queued."""
-        for watch in (self.resumer.watch, self.service.placer.watch):
+        """Start to resume runs that no host drives, and to start those that are due."""
+        due = Scheduler(service=self.service)
+        for watch in (self.resumer.watch, self.service.placer.watch, due.watch):
             self._taking.append(asyncio.create_task(watch()))
 
     async def drain(self, drain: float | Literal["hand_over"]) -> int:

@@ -445,6 +445,7 @@ class LocalHost(HostApi):
                     Frozen(kind=kind, name=name, actor=actor, reason=said),
                     agents=config.agents,
                     servers=server_names(config),
+                    schedules=config.schedules,
                 )
             return (await freezing.freezes_of(store)).documents()
 

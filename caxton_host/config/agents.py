@@ -56,10 +56,10 @@ _FOREVER_S, _SESSION_CALLS = 1e9, 10_000
 
 
 def agent_name(name: str, at: At) -> None:
-    """Check the name of an agent."""
+    """Check the name of an agent, a session or a schedule."""
     if not is_server_name(name):
         raise at.error(
-            "is not a valid agent name",
+            "is not a valid name",
             fix="use letters, digits, '-', '.' and single '_'; at most 64",
         )
 

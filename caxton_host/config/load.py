@@ -23,6 +23,7 @@ from .files import parse_json, parse_toml, plain_json, read_bytes, text_of
 from .key_lines import Lines
 from .model import Agent, Config, Serve
 from .paths import Paths, find, home_folder
+from .schedules import check_schedules
 from .sections import TOP, passwords, store_mistake
 from .serve import from_environment
 from .servers import tools_alone
@@ -266,7 +267,8 @@ def _load(
         files=(path, *imports),
         **found,
     )
-    for check in (check_tool_names, check_exposed, check_sources, check_calls):
+    checks = check_tool_names, check_exposed, check_sources, check_calls
+    for check in (*checks, check_schedules):
         with several:
             check(config, at)
     several.settle()

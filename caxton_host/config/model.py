@@ -297,6 +297,42 @@ class Serve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """
+    When runs start by the clock: ``[schedules.NAME]``.
+
+    Attributes:
+        agent: What runs.
+
+        cron: Its ticks: minute, hour, day, month and weekday.
+
+        timezone: Whose clocks *cron* means.
+
+        input: Of each run.
+
+        variables: Of each run.
+
+        overlap: Whether a run starts while an earlier one goes on.
+
+        catch_up: What starts late: nothing, the last tick, or all of them.
+    """
+
+    name: str
+    agent: str
+    cron: str
+    timezone: str = "UTC"
+    input: JSON = None
+    variables: Mapping[str, JSON] = field(default_factory=dict[str, JSON])
+    overlap: Literal["skip", "allow"] = "skip"
+    catch_up: Literal["none", "last", "all"] = "none"
+
+    @property
+    def actor(self) -> dict[str, JSON]:
+        """The actor of its runs."""
+        return {"kind": "schedule", "id": self.name, "authenticated": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """
     A whole configuration. Its repr shows no server and no secret.
@@ -343,6 +379,8 @@ class Config:
         serve: How the host is served.
 
         engine: What decides which host starts a run that waits.
+
+        schedules: By name.
     """
 
     path: Path | None = None
@@ -372,6 +410,7 @@ class Config:
     watch: bool = False
     serve: Serve = field(default_factory=Serve)
     engine: Literal["in process", "procrastinate"] = "in process"
+    schedules: Mapping[str, Schedule] = field(default_factory=dict[str, Schedule])
 
     @property
     def sessions(self) -> dict[str, Agent]:

@@ -16,6 +16,7 @@ from .agents import agent, agent_name, session
 from .fields import STRING, object_, shape_of, shaped
 from .model import Audit, ContextVar
 from .rules import DEFS
+from .schedules import schedule
 from .serve import serve
 from .servers import disabled, server, server_name
 from .source import At, sounds_secret
@@ -240,6 +241,7 @@ TOP: f.Fields = {
     "context": ("context", f.mapped(_variable, _variable_name)),
     "agents": ("agents", f.mapped(agent, agent_name)),
     "sessions": ("sessions", f.mapped(session, agent_name)),
+    "schedules": ("schedules", f.mapped(schedule, agent_name)),
 }
 
 

@@ -72,6 +72,7 @@ def describe(config: Config) -> dict[str, JSON]:
             for name, agent in config.agents.items()
             if agent.session
         },
+        "schedules": {name: asdict(one) for name, one in config.schedules.items()},
         "warnings": [*config.warnings],
     }
 

@@ -182,8 +182,32 @@ def called_run(caller: str, key: str) -> str:
     >>> called_run("018bcfe5-6800-7000-8000-000000000000", "ab" * 32)
     '018bcfe5-6800-8eae-abab-abababababab'
     """
-    at_ms = int(caller.replace("-", "")[:12], 16)
-    return uuid7(at_ms * 1000, bytes.fromhex(key)[:10], CALLED)
+    return uuid7(time_of(caller), bytes.fromhex(key)[:10], CALLED)
+
+
+def tick_run(schedule: str, at_us: int) -> str:
+    """
+    Return the id of the run that a schedule starts at a tick: the same on every host.
+
+    Args:
+        schedule: The name of the schedule.
+
+        at_us: The time of the tick, in microseconds since 1970: a whole second.
+
+    >>> tick_run("nightly", 1_700_000_040_000_000)
+    '018bcfe6-0440-7487-87bc-09d76cb2199d'
+    """
+    return uuid7(at_us, hashlib.sha256(f"{schedule}/{at_us}".encode()).digest()[:10])
+
+
+def time_of(run_id: str) -> int:
+    """
+    Return the time in an id, in microseconds since 1970.
+
+    >>> time_of(tick_run("nightly", 1_700_000_040_000_000))
+    1700000040000000
+    """
+    return int(run_id.replace("-", "")[:12], 16) * 1000
 
 
 def is_called(run_id: str) -> bool:

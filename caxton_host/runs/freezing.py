@@ -1,4 +1,4 @@
-"""Freezing and thawing agents, tokens and servers, on every host of a log."""
+"""Freezing and thawing, on every host of a log: agents, tokens, servers, schedules."""
 
 from __future__ import annotations
 
@@ -153,6 +153,7 @@ async def freeze(
     *,
     agents: Collection[str],
     servers: Collection[str],
+    schedules: Collection[str] = (),
 ) -> Frozen:
     """
     Record that something is frozen, and return what.
@@ -166,13 +167,16 @@ async def freeze(
 
         servers: The servers that are configured.
 
+        schedules: The schedules that are configured.
+
     Raises:
-        NotFoundError: There is no such agent, token or server.
+        NotFoundError: There is no such agent, token, server or schedule.
 
         StoreError: It could not be stored.
     """
     kind, name = event.kind, event.name
-    known = {*(agents if kind == "agent" else servers)}
+    of = {"agent": agents, "server": servers, "schedule": schedules}
+    known = {*of.get(kind, ())}
     if kind == "token":
         name, known = await _token(store, name)
     if name not in known and not (

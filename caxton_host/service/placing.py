@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from ..config import Config, model
 from ..core.grants.principals import named
-from ..core.log.events import RunFailed, RunQueued
+from ..core.log.events import RunCancelled, RunFailed, RunQueued
 from ..core.log.runs import RunRow
 from ..core.names import stream_of
 from ..core.programs import Program, digests_of
@@ -105,6 +105,19 @@ class Placer:
             await self.store.enter(stream, queued, blobs=blobs, within=within)
 
         await self.placement.submit(_job(run_id, queued), record)
+
+    async def skip(self, run_id: str, request: RunRequest, reason: str) -> None:
+        """
+        Record that a run is not started, as if it was queued and cancelled.
+
+        Raises:
+            LeaseLost: It was started, or skipped, elsewhere.
+
+            StoreError: It could not be recorded.
+        """
+        queued, blobs = queued_as(request, self.host.stream, self.host.redact)
+        end = RunCancelled(actor=request.actor, reason=reason)
+        await self.store.enter(stream_of(run_id), queued, end, blobs=blobs)
 
     async def watch(self) -> None:
         """Start queued runs whenever there is a place, until cancelled."""
@@ -252,8 +265,12 @@ class Placer:
         return replace(request, private=model.private_variables(config))
 
     async def _check_actor(self, queued: RunQueued) -> None:
-        """Refuse the run of a token that was revoked, or has expired."""
+        """Refuse the run of a token that is not good, or of a schedule that is gone."""
         actor = queued.actor
+        if actor.get("kind") == "schedule":
+            schedule = self.config().schedules.get(str(actor.get("id")))
+            if schedule is None or schedule.agent != queued.agent:
+                raise UsageError("the schedule that asked for it is gone")
         if actor.get("kind") != "token":
             return
         row = await self.store.tokens.find(str(actor.get("id")))

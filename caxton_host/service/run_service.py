@@ -72,7 +72,7 @@ class Submission:
 
         key: An idempotency key: a request with the same key is the same run.
 
-        trigger: What started it: ``api`` or ``mcp``.
+        trigger: What started it: ``api``, ``mcp`` or ``schedule``.
 
         trace: The W3C trace context of the caller; see `RunRequest`.
 
@@ -84,6 +84,8 @@ class Submission:
         conversation: What it continues; see `conversation`.
 
         task_ttl: See `RunStarted`.
+
+        run_id: The id of the run, if that follows from what starts it.
     """
 
     agent: str
@@ -96,6 +98,7 @@ class Submission:
     narrow: JSON = None
     conversation: Mapping[str, JSON] | None = field(default=None, repr=False)
     task_ttl: int | None = None
+    run_id: str | None = None
 
     @property
     def slot(self) -> str:
@@ -267,11 +270,13 @@ class Service:
 
             ServerUnavailable: A required server is down.
 
+            LeaseLost: The run of that id was started elsewhere.
+
             StoreError: It could not be recorded.
         """
         agent = self.agent(who, wanted.agent)
         request = self._request(who, agent, wanted)
-        run_id = self.host.new_id()
+        run_id = wanted.run_id or self.host.new_id()
         if wanted.key is not None:
             digest, known = await self.store.submissions.register(
                 who.key, wanted.slot, wanted.digest, run_id
@@ -305,6 +310,20 @@ class Service:
                 raise
             # The same request has come twice, at the same time.
         return run_id
+
+    async def skip(self, who: Principal, wanted: Submission, reason: str) -> None:
+        """
+        Record that the run of an id is not started, so that nobody starts it.
+
+        Raises:
+            UsageError: It could not be started, either.
+
+            LeaseLost: The run of that id was started elsewhere.
+
+            StoreError: It could not be recorded.
+        """
+        request = self._request(who, self.agent(who, wanted.agent), wanted)
+        await self.placer.skip(wanted.run_id or self.host.new_id(), request, reason)
 
     def _may_queue(self, who: Principal, wanted: Submission) -> bool:
         """Return whether the log may hold all that a run needs to start."""
@@ -341,7 +360,9 @@ class Service:
 
     def _request(self, who: Principal, agent: Agent, wanted: Submission) -> RunRequest:
         config = self.config()
-        operator = wanted.trigger == "api" and who.may("admin")
+        # What a schedule gives stands in the configuration.
+        scheduled = wanted.trigger == "schedule"
+        operator = scheduled or (wanted.trigger == "api" and who.may("admin"))
         given = _NONE if operator else wanted.variables
         found = model.called_variables(config, given, who.claims)
         context, private = model.run_variables(config, {**wanted.variables, **found})

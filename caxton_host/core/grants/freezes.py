@@ -1,5 +1,5 @@
 """
-Freezes: agents, tokens and servers whose calls an operator has stopped.
+Freezes: agents, tokens, servers and schedules whose calls an operator has stopped.
 
 What is frozen is the fold of one stream, which every host reads. A call of a frozen
 agent is not denied: its run is suspended, and goes on when the agent is thawed.
@@ -19,8 +19,8 @@ from .principals import named
 #: The stream of all freezes.
 FREEZES = "freezes"
 
-Kind: TypeAlias = Literal["agent", "token", "server"]
-KINDS: tuple[Kind, ...] = ("agent", "token", "server")
+Kind: TypeAlias = Literal["agent", "token", "server", "schedule"]
+KINDS: tuple[Kind, ...] = ("agent", "token", "server", "schedule")
 
 #: What stops the runs of a host that hands them over.
 STOPPING = ("host", "this one")
@@ -29,14 +29,19 @@ STOPPING = ("host", "this one")
 Key: TypeAlias = tuple[str, str]
 
 
-def token_of(actor: Mapping[str, JSON]) -> str:
+def actor_key(actor: Mapping[str, JSON]) -> Key:
     """
-    Return the name under which an actor is frozen: the id of a token of a host.
+    Return kind and name under which an actor is frozen.
 
-    >>> token_of({"kind": "oauth", "id": "ann"})
-    'oauth/ann'
+    >>> actor_key({"kind": "oauth", "id": "ann"})
+    ('token', 'oauth/ann')
+    >>> actor_key({"kind": "schedule", "id": "nightly"})
+    ('schedule', 'nightly')
     """
-    return str(actor.get("id")) if actor.get("kind") == "token" else named(actor)
+    kind, name = actor.get("kind"), str(actor.get("id"))
+    if kind == "schedule":
+        return "schedule", name
+    return "token", name if kind == "token" else named(actor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +53,13 @@ class Freezes:
         standing: The newest `Frozen` of each, by kind and name, oldest first.
 
         stopping: The host hands its runs over: each is suspended at its next call.
+
+        thawed: When each was thawed last: microseconds since 1970.
     """
 
     standing: Mapping[Key, Recorded] = field(default_factory=dict[Key, Recorded])
     stopping: bool = False
+    thawed: Mapping[Key, int] = field(default_factory=dict[Key, int])
 
     def after(self, recorded: Recorded) -> Freezes:
         """Return what is frozen after an event of the stream."""
@@ -60,8 +68,10 @@ class Freezes:
             return self
         key = event.kind, event.name
         left = {k: one for k, one in self.standing.items() if k != key}
-        left |= {key: recorded} if isinstance(event, Frozen) else {}
-        return replace(self, standing=left)
+        if isinstance(event, Frozen):
+            return replace(self, standing=left | {key: recorded})
+        thawed = {**self.thawed, key: recorded.recorded_at}
+        return replace(self, standing=left, thawed=thawed)
 
     def on(
         self, agent: str, actor: Mapping[str, JSON], server: str | None = None
@@ -80,7 +90,7 @@ class Freezes:
             return STOPPING
         if not self.standing:
             return None
-        keys = ("agent", agent), ("token", token_of(actor)), ("server", server or "")
+        keys = ("agent", agent), actor_key(actor), ("server", server or "")
         return next((key for key in keys if key in self.standing), None)
 
     def documents(self) -> list[dict[str, JSON]]:

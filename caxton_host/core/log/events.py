@@ -776,10 +776,10 @@ class RunRead(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frozen(Event):
     """
-    An operator stopped the calls of an agent, a token or a server.
+    An operator stopped the calls of an agent, a token, a server or a schedule.
 
     Attributes:
-        kind: ``agent``, ``token`` or ``server``.
+        kind: ``agent``, ``token``, ``server`` or ``schedule``.
 
         name: Of a token, its id; of a subject of an authorization server,
             ``oauth/SUBJECT``, or ``@TENANT/oauth/SUBJECT``.

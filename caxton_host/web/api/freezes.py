@@ -34,6 +34,7 @@ async def freeze(asked: Asked) -> Response:
         Frozen(**_fields(asked)),
         agents=service.config().agents,
         servers=service.host.servers,
+        schedules=service.config().schedules,
     )
     return await list_(asked)
 

@@ -401,7 +401,7 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         ("[context]\nx = 'y'", "context.x", "wanted a table", "{"),
         ("[context]\n'a b' = {}", 'context."a b"', "not a valid variable name", "_id"),
         # Agents and their grants (law 4).
-        ("[agents.'a/b']", 'agents."a/b"', "not a valid agent name", "letters"),
+        ("[agents.'a/b']", 'agents."a/b"', "not a valid name", "letters"),
         ("[agents.a]\nmodul = 'x'", "agents.a.modul", "unknown key", "module"),
         (
             "[agents.a]\nmodule = 'x'\nprogram = 'a.py'",

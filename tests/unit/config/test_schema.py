@@ -111,7 +111,9 @@ def test_only_what_may_be_anything_has_no_kind() -> None:
     assert found - CONDITION_KEYS == {
         "default",
         "params",
+        "input",
         "context.additionalProperties",
+        "variables.additionalProperties",
     }
 
 

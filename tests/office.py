@@ -156,10 +156,11 @@ def calling(
     serve: Serve | None = None,
     scrape: Callable[[], tuple[str, bytes]] | None = None,
     ready: Callable[[], Awaitable[Mapping[str, JSON]]] | None = None,
+    names: Names | None = None,
 ) -> httpx.AsyncClient:
     """Return a client of what the office serves, as ann."""
     app = application(
-        office.service, Names(), serve or Serve(), scrape=scrape, ready=ready
+        office.service, names or Names(), serve or Serve(), scrape=scrape, ready=ready
     )
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(app),

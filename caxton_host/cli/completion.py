@@ -62,6 +62,12 @@ def agents(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]
     return _beginning(incomplete, config.agents if config else ())
 
 
+def schedules(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the configured schedules whose names start with *incomplete*."""
+    config = _tools(ctx)
+    return _beginning(incomplete, config.schedules if config else ())
+
+
 def sessions(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return the configured sessions whose names start with *incomplete*."""
     config = _tools(ctx)

@@ -47,7 +47,7 @@ class RunOptions:
     Attributes:
         given: Servers and grants for this run only.
 
-        variables: As typed: ``KEY=VALUE``.
+        variables: As typed: ``KEY=VALUE``; or as they are.
 
         quiet: Print only the output.
 
@@ -55,7 +55,7 @@ class RunOptions:
     """
 
     given: Overrides
-    variables: Sequence[str] = ()
+    variables: Sequence[str] | Mapping[str, JSON] = ()
     quiet: bool = False
     as_json: bool = False
 
@@ -388,7 +388,11 @@ class HostApi(Protocol):
     def freeze(
         self, kind: Kind, name: str, reason: str, *, thaw: bool
     ) -> Sequence[Mapping[str, JSON]]:
-        """Freeze or thaw an agent, a token or a server; return what is frozen then."""
+        """Freeze or thaw something, and return what is frozen then."""
+        ...
+
+    def schedules(self) -> Sequence[Mapping[str, JSON]]:
+        """Return the ``caxton.schedule/v1`` documents of all schedules."""
         ...
 
     def cancel(self, run: str, reason: str) -> tuple[str, list[Recorded]]:
@@ -399,6 +403,10 @@ class HostApi(Protocol):
 
     def start(self, options: StartOptions) -> tuple[int, Recording]:
         """Run an agent or a module."""
+        ...
+
+    def run_now(self, name: str, options: StartOptions) -> int:
+        """Run the agent of a schedule, with what that gives."""
         ...
 
     def resume(self, options: ResumeOptions) -> int:

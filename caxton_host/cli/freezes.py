@@ -21,7 +21,7 @@ Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[Any]]
 @click.group("freeze")
 def freeze() -> None:
     """
-    Stop the calls of an agent, a token or a server.
+    Stop the calls of an agent, a token, a server or a schedule.
 
     Within a second, every host that uses the log sends no more calls of it. Its runs
     are suspended at their next call, and go on after caxton thaw. Calls that were sent
@@ -71,7 +71,7 @@ def list_(host: HostApi, as_json: bool) -> None:
                 plain(one["kind"]),
                 plain(one["name"]),
                 second(int(str(one["at"]))),
-                plain(_id(one["actor"])),
+                plain(actor_id(one["actor"])),
                 plain(one["reason"]),
             )
             for one in found
@@ -81,7 +81,8 @@ def list_(host: HostApi, as_json: bool) -> None:
         note("nothing is frozen")
 
 
-def _id(actor: JSON) -> JSON:
+def actor_id(actor: JSON) -> JSON:
+    """Return the id of an actor."""
     return actor.get("id") if isinstance(actor, dict) else actor
 
 
@@ -90,6 +91,7 @@ _NAMES: Mapping[Kind, tuple[str, Complete, str]] = {
     "agent": ("NAME", completion.agents, "payer"),
     "token": ("ID|NAME", completion.tokens, "laptop"),
     "server": ("NAME", completion.servers, "bank"),
+    "schedule": ("NAME", completion.schedules, "nightly"),
 }
 
 _HELP = """
@@ -100,12 +102,12 @@ Exit codes: 0 recorded; 2 {otherwise}.
 
 \b
 Examples:
-  caxton {verb_} {kind} {example} --reason "{reason}"
+  caxton {typed} {example} --reason "{reason}"
 """
 
 
-def _command(kind: Kind, *, thaws: bool) -> click.Command:
-    """Return the command that freezes, or *thaws*, one of a kind."""
+def freezing(kind: Kind, name: str = "", *, thaws: bool) -> click.Command:
+    """Return the command that freezes, or *thaws*, one of a kind; *name*: as it is."""
     metavar, complete, example = _NAMES[kind]
 
     @click.argument("name", metavar=metavar, shell_complete=complete)
@@ -124,10 +126,12 @@ def _command(kind: Kind, *, thaws: bool) -> click.Command:
             say(f"{kind} {name} is frozen; its runs are suspended at their next call")
 
     return click.command(
-        kind,
+        name or kind,
         help=_HELP.format(
-            verb="Thaw" if thaws else "Freeze",
-            verb_="thaw" if thaws else "freeze",
+            verb=name.title() or ("Thaw" if thaws else "Freeze"),
+            typed=f"{kind} {name}"
+            if name
+            else f"{'thaw' if thaws else 'freeze'} {kind}",
             article="an" if kind == "agent" else "a",
             kind=kind,
             otherwise="it is not frozen" if thaws else f"no such {kind}",
@@ -138,5 +142,5 @@ def _command(kind: Kind, *, thaws: bool) -> click.Command:
 
 
 for _kind in KINDS:
-    freeze.add_command(_command(_kind, thaws=False))
-    thaw.add_command(_command(_kind, thaws=True))
+    freeze.add_command(freezing(_kind, thaws=False))
+    thaw.add_command(freezing(_kind, thaws=True))

@@ -63,7 +63,7 @@ _PAUSE = 0.1
 #: Commands that read the configuration or the log, so take ``--config`` and ``--db``.
 _COMMAND = re.compile(
     r"\bcaxton (?=(?:approval|audit|config|db|events|freeze|grant|replay|run|runs|"
-    r"serve|server|thaw|tool) |agent list\b)"
+    r"schedule|serve|server|thaw|tool) |agent list\b)"
 )
 
 
@@ -307,6 +307,33 @@ class LocalHost(HostApi):
         from .local_runs import start
 
         return start(self, options)
+
+    def schedules(self) -> Sequence[Mapping[str, JSON]]:
+        from ..runs.freezing import freezes_of
+        from ..service.scheduling import schedule_documents
+
+        async def find() -> Sequence[Mapping[str, JSON]]:
+            async with self.log() as store:
+                return await schedule_documents(
+                    self.load(),
+                    store.reader,
+                    await freezes_of(store),
+                    SystemClock().now(),
+                )
+
+        return wait(find())
+
+    def run_now(self, name: str, options: StartOptions) -> int:
+        from ..service.scheduling import scheduled
+
+        one = scheduled(self.load(quiet=True), name)
+        given = replace(
+            options,
+            target=one.agent,
+            input=lambda: one.input,
+            variables=one.variables,
+        )
+        return self.start(given)[0]
 
     def resume(self, options: ResumeOptions) -> int:
         from .local_runs import resume

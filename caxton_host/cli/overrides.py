@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 Variables: TypeAlias = "dict[str, JSON]"
+Given: TypeAlias = "Sequence[str] | Mapping[str, JSON]"
 
 _ADDRESS = re.compile(r"(sse\+)?(https?://[^\s/?#].*)")
 
@@ -193,9 +194,7 @@ def parse_server(spec: str) -> ServerConfig:
     return ServerConfig(name=name, command=words)
 
 
-def variables_of(
-    config: Config, variables: Sequence[str]
-) -> tuple[Variables, Variables]:
+def variables_of(config: Config, variables: Given) -> tuple[Variables, Variables]:
     """
     Return the variables of a run, and the private ones among them.
 
@@ -209,7 +208,7 @@ def variables_of(
     return given, private
 
 
-def private_of(config: Config, variables: Sequence[str]) -> Variables:
+def private_of(config: Config, variables: Given) -> Variables:
     """
     Return the private variables of a run that has begun.
 
@@ -232,7 +231,7 @@ def _warn_of_short(private: Variables) -> None:
             )
 
 
-def by_hand(config: Config, variables: Sequence[str]) -> RunScope:
+def by_hand(config: Config, variables: Given) -> RunScope:
     """
     Return the scope of a command without a run: given variables and defaults.
 
@@ -252,7 +251,7 @@ def by_hand(config: Config, variables: Sequence[str]) -> RunScope:
     )
 
 
-def _given(config: Config, variables: Sequence[str]) -> Variables:
+def _given(config: Config, variables: Given) -> Variables:
     from ..config.model import known_variables
 
     given = typed(variables)
@@ -260,13 +259,15 @@ def _given(config: Config, variables: Sequence[str]) -> Variables:
     return given
 
 
-def typed(variables: Sequence[str]) -> Variables:
+def typed(variables: Given) -> Variables:
     """
-    Return variables as they are typed.
+    Return variables as they are typed, or given.
 
     Raises:
         UsageError: One is no ``KEY=VALUE``.
     """
+    if isinstance(variables, Mapping):
+        return {**variables}
     check_text("--var", variables)
     given: Variables = {}
     for item in variables:

@@ -78,7 +78,7 @@ _SOON = 10.0
 #: Commands that can be typed with ``--host``.
 _COMMAND = re.compile(
     r"\bcaxton (?=(run|runs|events|replay|approval|server|tool|agent|grant|config|"
-    r"audit|freeze|thaw) )"
+    r"audit|freeze|thaw|schedule) )"
 )
 
 
@@ -326,9 +326,20 @@ class RemoteHost(HostApi):
         }
         if narrow := narrowed(options.narrow):
             body["narrow"] = narrow.tree
+        return self._started(options, body)
+
+    def _started(
+        self, options: StartOptions, body: JSON, where: str = "/runs"
+    ) -> tuple[int, Recording]:
         report = self._report(options)
-        recording = self._drive(lambda log: _start(report, log, body))
+        recording = self._drive(lambda log: _start(report, log, body, where))
         return report.ending(recording), recording
+
+    def schedules(self) -> Sequence[Mapping[str, JSON]]:
+        return mappings(self._get("/schedules"), "schedules")
+
+    def run_now(self, name: str, options: StartOptions) -> int:
+        return self._started(options, None, path("schedules", name, "run"))[0]
 
     def resume(self, options: ResumeOptions) -> int:
         _refuse(options, var=options.variables, all=options.run is None)
@@ -410,9 +421,11 @@ def _refuse(options: RunOptions | None = None, **more: object) -> None:
         )
 
 
-async def _start(report: RunReport, log: RemoteLog, body: JSON) -> Recording:
+async def _start(
+    report: RunReport, log: RemoteLog, body: JSON, where: str = "/runs"
+) -> Recording:
     key = secrets.token_urlsafe(_KEY_BYTES)
-    starting = asyncio.create_task(log.remote.post("/runs", body, key=key))
+    starting = asyncio.create_task(log.remote.post(where, body, key=key))
     try:
         run = summary(await asyncio.shield(starting))
     except asyncio.CancelledError:

@@ -22,8 +22,8 @@ from ..core.calls import JSON
 from ..core.grants.freezes import Freezes, freeze_document
 from ..core.grants.principals import Principal
 from ..core.log.runs import GOING_ON, RunRow
-from ..core.names import tick_run, time_of
-from ..errors import BusyError, CaxtonError, LeaseLost, StoreError
+from ..core.names import nearest, tick_run, time_of
+from ..errors import BusyError, CaxtonError, LeaseLost, NotFoundError, StoreError
 from ..lib.cron import next_tick, ticks
 from ..ports.history import Readings
 from .run_service import Service, Submission
@@ -154,6 +154,22 @@ class Scheduler:
             raise
         except CaxtonError as exc:
             logger.warning("schedule %s misses a tick: %s", schedule.name, exc)
+
+
+def scheduled(config: Config, name: str) -> Schedule:
+    """
+    Return the schedule of a name.
+
+    Raises:
+        NotFoundError: There is none.
+    """
+    if name in config.schedules:
+        return config.schedules[name]
+    meant = nearest(name, [*config.schedules])
+    raise NotFoundError(
+        f"no schedule {name!r}",
+        fix=f"did you mean {meant}?" if meant else "caxton schedule list",
+    )
 
 
 def submission_of(schedule: Schedule, run_id: str | None = None) -> Submission:

@@ -221,6 +221,15 @@ def test_the_page_about_freezes(shell: Shell) -> None:
     assert "RunSuspended" in shell.types()
 
 
+def test_the_page_about_schedules(shell: Shell) -> None:
+    said: list[str] = []
+    for language, _, text in blocks(ROOT / "docs/how-to/run-on-a-schedule.md"):
+        if language == "toml":
+            add(shell, text)
+        said += [type_in(shell, line) for line in commands(language, text)]
+    assert [line for line in said if "paused" in line and "morning" in line]
+
+
 def test_the_page_about_monitoring(shell: Shell) -> None:
     page = ROOT / "docs" / "how-to" / "monitor.md"
     metrics = (ROOT / "docs" / "reference" / "metrics.md").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Freezes: agents, tokens and servers whose calls are stopped on every host."""
+"""Freezes: what is stopped on every host: agents, tokens, servers and schedules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def list_(asked: Asked) -> Response:
 
 
 async def freeze(asked: Asked) -> Response:
-    """Stop the calls of an agent, a token or a server."""
+    """Stop the calls of an agent, a token, a server or a schedule."""
     service = asked.service
     await freezing.freeze(
         service.store,
@@ -47,7 +47,9 @@ async def thaw(asked: Asked) -> Response:
 
 def _fields(asked: Asked) -> freezing.Fields:
     kind, name, reason = (str(asked.body[key]) for key in ("kind", "name", "reason"))
-    if kind == "agent" and not asked.who.reaches(name):
+    known = asked.service.config().schedules
+    agent = known[name].agent if kind == "schedule" and name in known else name
+    if kind in {"agent", "schedule"} and not asked.who.reaches(agent):
         raise ForbiddenError(
             "the agent is not one of yours", fix="use a token that may"
         )
@@ -76,10 +78,10 @@ OPERATIONS: tuple[Operation, ...] = (
         id="freeze",
         method="POST",
         path="/freezes",
-        about="Freeze an agent, a token or a server: its calls stop on every host of "
-        "the log, and its runs are suspended at their next call. A token is named by "
-        "its name or id, and a subject of the authorization server by `oauth/SUBJECT`, "
-        "or `@TENANT/oauth/SUBJECT`.",
+        about="Freeze an agent, a token, a server or a schedule: its calls stop on "
+        "every host of the log, its runs are suspended at their next call, and a "
+        "schedule starts none. A token is named by its name or id, and a subject of "
+        "the authorization server by `oauth/SUBJECT`, or `@TENANT/oauth/SUBJECT`.",
         scopes=("admin",),
         handler=freeze,
         body=_BODY,

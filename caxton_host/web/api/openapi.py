@@ -14,12 +14,12 @@ from ...core.calls import JSON
 from ...core.grants.principals import SCOPES
 from ...core.log.runs import ENDS
 from ..edge.messages import KINDS
-from . import agents, approvals, events, freezes, log, runs, servers
+from . import agents, approvals, events, freezes, log, runs, schedules, servers
 from .operations import IN_PATH, PREFIX, Answer, Operation, Parameter
 
 OPERATIONS: tuple[Operation, ...] = tuple(
     operation
-    for part in (runs, events, approvals, freezes, servers, agents, log)
+    for part in (runs, events, approvals, freezes, schedules, servers, agents, log)
     for operation in part.OPERATIONS
 )
 
@@ -229,6 +229,19 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
         at=_TIME,
     ),
     "Freezes": _document("freezes", freezes=_list("Freeze")),
+    "Schedule": _document(
+        "schedule",
+        name=_TEXT,
+        agent=_TEXT,
+        cron=_TEXT,
+        timezone=_TEXT,
+        overlap=_TEXT,
+        catch_up=_TEXT,
+        next=_MAYBE_NUMBER,
+        last=_MAYBE_MAP,
+        paused=_MAYBE_MAP,
+    ),
+    "Schedules": _document("schedules", schedules=_list("Schedule")),
     "Server": _SERVER,
     "Servers": _document("servers", servers=_list("Server")),
     "ServerTest": _document(

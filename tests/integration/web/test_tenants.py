@@ -113,6 +113,8 @@ ROUTES: Mapping[str, Row] = {
     "listFreezes": Row(REFUSED, auditor=True),
     "freeze": Row(REFUSED, auditor=False, body=FREEZE),
     "thaw": Row(REFUSED, auditor=False, body=FREEZE),
+    "listSchedules": Row(REFUSED, auditor=True),
+    "runSchedule": Row(REFUSED, auditor=False),
     "listServers": Row(REFUSED, auditor=True),
     "showServer": Row(REFUSED, auditor=True),
     "testServer": Row(REFUSED, auditor=False),

@@ -78,6 +78,20 @@ def test_run_is_stopped_by_its_agent_its_token_or_the_server_of_its_call(
     assert found.on("c", {"kind": "local", "id": "a"}) is None
 
 
+@given(WORDS)
+def test_a_schedule_stops_its_runs_and_it_is_known_when_it_was_thawed(
+    words: list[Recorded],
+) -> None:
+    found = fold(words)
+    actor: dict[str, JSON] = {"kind": "schedule", "id": "a"}
+    frozen = ("schedule", "a") in found.standing
+
+    assert found.on("c", actor) == (("schedule", "a") if frozen else None)
+    assert found.thawed == {
+        key(word): word.recorded_at for word in words if isinstance(word.event, Thawed)
+    }
+
+
 def test_suspension_says_what_is_frozen() -> None:
     event = Halted(3, ("server", "bank"), [3]).recorded
     assert frozen_in(event) == ("server", "bank")

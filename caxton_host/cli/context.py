@@ -405,10 +405,6 @@ class HostApi(Protocol):
         """Run an agent or a module."""
         ...
 
-    def run_now(self, name: str, options: StartOptions) -> int:
-        """Run the agent of a schedule, with what that gives."""
-        ...
-
     def resume(self, options: ResumeOptions) -> int:
         """Resume a run, or every run that no host drives."""
         ...

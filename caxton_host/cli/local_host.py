@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.analysis.checking import astray, missing
 from ..core.calls import JSON
+from ..core.grants.freezes import Freezes
 from ..core.grants.tool_catalog import tool_document
 from ..core.log.checkpoint import checkpoint_document
 from ..core.log.events import Frozen, Recorded, RunErased, Thawed
@@ -308,33 +309,6 @@ class LocalHost(HostApi):
 
         return start(self, options)
 
-    def schedules(self) -> Sequence[Mapping[str, JSON]]:
-        from ..runs.freezing import freezes_of
-        from ..service.scheduling import schedule_documents
-
-        async def find() -> Sequence[Mapping[str, JSON]]:
-            async with self.log() as store:
-                return await schedule_documents(
-                    self.load(),
-                    store.reader,
-                    await freezes_of(store),
-                    SystemClock().now(),
-                )
-
-        return wait(find())
-
-    def run_now(self, name: str, options: StartOptions) -> int:
-        from ..service.scheduling import scheduled
-
-        one = scheduled(self.load(quiet=True), name)
-        given = replace(
-            options,
-            target=one.agent,
-            input=lambda: one.input,
-            variables=one.variables,
-        )
-        return self.start(given)[0]
-
     def resume(self, options: ResumeOptions) -> int:
         from .local_runs import resume
 
@@ -444,6 +418,23 @@ class LocalHost(HostApi):
         async def find() -> Sequence[Mapping[str, JSON]]:
             async with self.log() as store:
                 return (await freezes_of(store)).documents()
+
+        return wait(find())
+
+    def schedules(self) -> Sequence[Mapping[str, JSON]]:
+        from ..runs.freezing import freezes_of
+        from ..service.scheduling import schedule_documents
+        from ..store.engine import file_of
+
+        config, now = self.load(), SystemClock().now()
+
+        async def find() -> Sequence[Mapping[str, JSON]]:
+            file = file_of(config.store_url)
+            if file and not file.exists():
+                return await schedule_documents(config, None, Freezes(), now)
+            async with self.log() as store:
+                frozen = await freezes_of(store)
+                return await schedule_documents(config, store.reader, frozen, now)
 
         return wait(find())
 

@@ -311,6 +311,9 @@ class RemoteHost(HostApi):
         body: JSON = {"kind": kind, "name": name, "reason": reason}
         return mappings(self._post(where, body), "freezes")
 
+    def schedules(self) -> Sequence[Mapping[str, JSON]]:
+        return mappings(self._get("/schedules"), "schedules")
+
     def cancel(self, run: str, reason: str) -> tuple[str, list[Recorded]]:
         return self._ask(lambda log: _cancelled(log, run, reason))
 
@@ -326,20 +329,9 @@ class RemoteHost(HostApi):
         }
         if narrow := narrowed(options.narrow):
             body["narrow"] = narrow.tree
-        return self._started(options, body)
-
-    def _started(
-        self, options: StartOptions, body: JSON, where: str = "/runs"
-    ) -> tuple[int, Recording]:
         report = self._report(options)
-        recording = self._drive(lambda log: _start(report, log, body, where))
+        recording = self._drive(lambda log: _start(report, log, body))
         return report.ending(recording), recording
-
-    def schedules(self) -> Sequence[Mapping[str, JSON]]:
-        return mappings(self._get("/schedules"), "schedules")
-
-    def run_now(self, name: str, options: StartOptions) -> int:
-        return self._started(options, None, path("schedules", name, "run"))[0]
 
     def resume(self, options: ResumeOptions) -> int:
         _refuse(options, var=options.variables, all=options.run is None)
@@ -421,11 +413,9 @@ def _refuse(options: RunOptions | None = None, **more: object) -> None:
         )
 
 
-async def _start(
-    report: RunReport, log: RemoteLog, body: JSON, where: str = "/runs"
-) -> Recording:
+async def _start(report: RunReport, log: RemoteLog, body: JSON) -> Recording:
     key = secrets.token_urlsafe(_KEY_BYTES)
-    starting = asyncio.create_task(log.remote.post(where, body, key=key))
+    starting = asyncio.create_task(log.remote.post("/runs", body, key=key))
     try:
         run = summary(await asyncio.shield(starting))
     except asyncio.CancelledError:

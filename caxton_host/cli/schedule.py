@@ -7,7 +7,7 @@ from click.exceptions import Exit
 
 from ..core.calls import JSON
 from . import completion
-from .context import HostApi, StartOptions, on_host
+from .context import HostApi, StartOptions, check_known, on_host
 from .freezes import actor_id, freezing
 from .output import note, plain, show, table
 from .overrides import Overrides
@@ -92,13 +92,19 @@ def run_now(host: HostApi, name: str, quiet: bool, as_json: bool) -> None:
       caxton schedule run-now nightly
       caxton schedule run-now nightly --json
     """
+    known = {str(one["name"]): one for one in host.schedules()}
+    check_known(name, known, f"no schedule {name!r}", "caxton schedule list")
+    one = known[name]
+    variables = one["variables"]
+    assert isinstance(variables, dict)  # noqa: S101 -- a table
     options = StartOptions(
         given=Overrides(),
+        variables=variables,
         quiet=quiet,
         as_json=as_json,
-        target="",
+        target=str(one["agent"]),
         language=None,
-        input=lambda: None,
+        input=lambda: one["input"],
         entry=None,
     )
-    raise Exit(host.run_now(name, options))
+    raise Exit(host.start(options)[0])

@@ -67,19 +67,14 @@ def check_schedules(config: Config, at: At) -> None:
                 "is not an agent that the host executes",
                 fix=f"did you mean {meant}?" if meant else "describe it in [agents]",
             )
-        for key in one.variables:
-            if key in config.context and config.context[key].private:
-                raise (
-                    here.key("variables")
-                    .key(key)
-                    .error(
-                        "is a private variable: a queued run is in the log",
-                        fix="write it as the default in [context]",
-                    )
-                )
+        variables = here.key("variables")
         try:
-            run_variables(config, one.variables)
+            private = run_variables(config, one.variables)[1]
         except UsageError as exc:
-            raise here.key("variables").error(
-                f"{exc}", fix="give each that [context] requires, and no other"
-            ) from None
+            fix = "give what [context] requires, and nothing else"
+            raise variables.error(f"{exc}", fix=fix) from None
+        if told := sorted(private.keys() & one.variables.keys()):
+            raise variables.key(told[0]).error(
+                "is private, and a queued run is in the log",
+                fix="write it as the default in [context]",
+            )

@@ -13,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import asdict, dataclass, field
 
 from ..config import Config
 from ..config.model import Schedule
@@ -22,8 +21,8 @@ from ..core.calls import JSON
 from ..core.grants.freezes import Freezes, freeze_document
 from ..core.grants.principals import Principal
 from ..core.log.runs import GOING_ON, RunRow
-from ..core.names import nearest, tick_run, time_of
-from ..errors import BusyError, CaxtonError, LeaseLost, NotFoundError, StoreError
+from ..core.names import tick_run, time_of
+from ..errors import BusyError, CaxtonError, LeaseLost, StoreError
 from ..lib.cron import next_tick, ticks
 from ..ports.history import Readings
 from .run_service import Service, Submission
@@ -70,24 +69,18 @@ class Scheduler:
                     self._look()
                 await asyncio.sleep(_EVERY_S)
         finally:
-            tasks = [*self._looking.values()]
-            for task in tasks:
+            for task in self._looking.values():
                 task.cancel()
-            if tasks:
-                await asyncio.wait(tasks)
+            await asyncio.gather(*self._looking.values(), return_exceptions=True)
 
     def _look(self) -> None:
         known = self.service.config().schedules
         self._seen = {name: at for name, at in self._seen.items() if name in known}
         for name, schedule in known.items():
-            if name in self._looking:
+            if name in self._looking and not self._looking[name].done():
                 self._again = True
-                continue
-            task = self._looking[name] = asyncio.create_task(self.look_at(schedule))
-            task.add_done_callback(partial(self._looked, name))
-
-    def _looked(self, name: str, _: asyncio.Task[None]) -> None:
-        del self._looking[name]
+            else:
+                self._looking[name] = asyncio.create_task(self.look_at(schedule))
 
     async def look_at(self, schedule: Schedule) -> None:
         """Start the runs of a schedule that are due."""
@@ -138,7 +131,20 @@ class Scheduler:
         reader, run_id = self.service.store.reader, tick_run(schedule.name, tick)
         if await reader.row(run_id):
             return
-        wanted, who = submission_of(schedule, run_id), _principal(schedule)
+        who = Principal(
+            kind="schedule",
+            id=schedule.name,
+            authenticated=False,
+            scopes=frozenset({"run"}),
+            agents=(schedule.agent,),
+        )
+        wanted = Submission(
+            agent=schedule.agent,
+            input=schedule.input,
+            variables=schedule.variables,
+            trigger="schedule",
+            run_id=run_id,
+        )
         skips = schedule.overlap == "skip"
         going = await runs_of(reader, schedule, *GOING_ON) if skips else []
         try:
@@ -156,43 +162,6 @@ class Scheduler:
             logger.warning("schedule %s misses a tick: %s", schedule.name, exc)
 
 
-def scheduled(config: Config, name: str) -> Schedule:
-    """
-    Return the schedule of a name.
-
-    Raises:
-        NotFoundError: There is none.
-    """
-    if name in config.schedules:
-        return config.schedules[name]
-    meant = nearest(name, [*config.schedules])
-    raise NotFoundError(
-        f"no schedule {name!r}",
-        fix=f"did you mean {meant}?" if meant else "caxton schedule list",
-    )
-
-
-def submission_of(schedule: Schedule, run_id: str | None = None) -> Submission:
-    """Return the request for a run of a schedule."""
-    return Submission(
-        agent=schedule.agent,
-        input=schedule.input,
-        variables=schedule.variables,
-        trigger="schedule",
-        run_id=run_id,
-    )
-
-
-def _principal(schedule: Schedule) -> Principal:
-    return Principal(
-        kind="schedule",
-        id=schedule.name,
-        authenticated=False,
-        scopes=frozenset({"run"}),
-        agents=(schedule.agent,),
-    )
-
-
 async def runs_of(log: Readings, schedule: Schedule, *states: str) -> list[RunRow]:
     """Return the runs that a schedule has started: in one of *states*, if given."""
     found: list[RunRow] = []
@@ -202,30 +171,21 @@ async def runs_of(log: Readings, schedule: Schedule, *states: str) -> list[RunRo
 
 
 async def schedule_documents(
-    config: Config, log: Readings, freezes: Freezes, now: int
+    config: Config, log: Readings | None, freezes: Freezes, now: int
 ) -> list[dict[str, JSON]]:
     """Return the ``caxton.schedule/v1`` documents of all schedules, by name."""
     found: list[dict[str, JSON]] = []
-    for name, one in sorted(config.schedules.items()):
-        halted = freezes.on(one.agent, one.actor)
-        paused = freezes.standing.get(halted) if halted else None
-        runs = await runs_of(log, one)
+    for _, one in sorted(config.schedules.items()):
+        paused = freezes.standing.get(freezes.on(one.agent, one.actor) or ("", ""))
+        runs = await runs_of(log, one) if log else []
+        last = [{"run_id": row.run_id, "state": row.state} for row in runs[:1]]
         found.append(
             {
                 "$type": "caxton.schedule/v1",
-                "name": name,
-                "agent": one.agent,
-                "cron": one.cron,
-                "timezone": one.timezone,
-                "overlap": one.overlap,
-                "catch_up": one.catch_up,
+                **asdict(one),
                 "next": None if paused else next_tick(one.cron, one.timezone, now),
-                "last": _last(runs[0]) if runs else None,
+                "last": {**last[0]} if last else None,
                 "paused": freeze_document(paused) if paused else None,
             }
         )
     return found
-
-
-def _last(row: RunRow) -> JSON:
-    return {"run_id": row.run_id, "state": row.state, "tick": time_of(row.run_id)}

@@ -380,6 +380,25 @@ async def test_a_run_that_is_queued_is_started_once(hosts: Hosts) -> None:
     assert await two.reader.blob(sha256(module)) == module
 
 
+async def test_a_run_that_is_skipped_is_not_started_by_a_host_that_comes_later(
+    hosts: Hosts,
+) -> None:
+    # law 6
+    one, two = await hosts.store(ONE), await hosts.store(TWO)
+    await one.enter(RUN, run_queued(), RunCancelled(actor=ACTOR, reason="one goes on"))
+
+    with pytest.raises(LeaseLost):
+        await two.create(RUN).append(replace(run_started(), host=TWO))
+    with pytest.raises(LeaseLost):
+        await two.enter(RUN, run_queued())
+
+    row = await two.reader.row("0193")
+    assert row is not None
+    assert (row.state, row.owner, row.epoch) == ("cancelled", None, 0)
+    assert row.ended_at is not None
+    assert await two.leases.idle() == []
+
+
 async def test_what_is_queued_by_a_living_host_is_not_idle(hosts: Hosts) -> None:
     one, two = await hosts.store(ONE), await hosts.store(TWO)
     await one.enter(RUN, run_queued(host=ONE))

@@ -34,6 +34,11 @@ cron = "{cron}"
 input = {{ n = 1 }}
 overlap = "allow"
 """
+CHANGED = """
+[schedules.yearly]
+agent = "report"
+cron = "0 0 29 2 *"
+"""
 #: A day on which no test is typed.
 NEVER = "0 0 29 2 *"
 
@@ -131,10 +136,20 @@ def test_a_schedule_is_listed_paused_resumed_and_run_now_here_and_there(
             assert (one["last"], one["paused"]) == (None, None)
 
 
+def test_a_schedule_is_changed_without_a_restart(desk: Shell) -> None:
+    with served(desk) as host:
+        desk.write("caxton.toml", (desk.folder / "caxton.toml").read_text() + CHANGED)
+        assert desk("config", "reload").code == 0
+
+        listed = host.get("/api/v1/schedules").json()["schedules"]
+
+    assert [one["name"] for one in listed] == ["often", "yearly"]
+
+
 @pytest.mark.parametrize(
     ("words", "fix"),
     [
-        (("schedule", "run-now", "oftn"), "did you mean often?"),
+        (("schedule", "run-now", "oftn"), "write often"),
         (("schedule", "pause", "oftn", "--reason", "x"), "did you mean often?"),
         (("schedule", "resume", "often", "--reason", "x"), "caxton freeze list"),
     ],

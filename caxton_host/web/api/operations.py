@@ -88,7 +88,7 @@ _DIGEST: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 IN_PATH: Mapping[str, tuple[Schema, str]] = {
     "run": (_ID, "The id of a run."),
     "seq": (_SEQ, "The number of an event of the run."),
-    "name": (_NAME, "The name of a server, an agent or a schedule."),
+    "name": (_NAME, "The name of a server or an agent."),
     "sha256": (_DIGEST, "The SHA-256 of the bytes, in hex."),
     "size": (_SEQ, "How many events the checkpoint must cover."),
 }

@@ -58,18 +58,12 @@ _NARROW: dict[str, JSON] = {
     "additionalProperties": False,
     "properties": {"allow": _RULES, "deny": _RULES},
 }
+_KEY: dict[str, JSON] = {"type": "string", "pattern": "^[!-~]{1,200}$"}
 
 WAIT = Parameter(
     name="wait",
     about="Seconds to wait for the run to end, or to be suspended.",
     schema={"type": "integer", "minimum": 0, "maximum": _LONGEST_WAIT, "default": 0},
-)
-KEY = Parameter(
-    name="idempotency-key",
-    about="A key that you choose. A second request with the same key returns the same "
-    "run.",
-    schema={"type": "string", "pattern": "^[!-~]{1,200}$"},
-    place="header",
 )
 STARTED = {
     200: Answer(
@@ -119,7 +113,7 @@ async def start(asked: Asked) -> Response:
     """Start a run."""
     variables = asked.body.get("variables") or {}
     assert isinstance(variables, dict)  # noqa: S101 -- its schema says so
-    check_module(asked, str(asked.body["agent"]))
+    _check_module(asked, str(asked.body["agent"]))
     wanted = Submission(
         agent=str(asked.body["agent"]),
         input=asked.body.get("input"),
@@ -131,8 +125,7 @@ async def start(asked: Asked) -> Response:
     return await going_on(asked, await asked.service.submit(asked.who, wanted))
 
 
-def check_module(asked: Asked, name: str) -> None:
-    """Refuse to run an agent without its module, without saying which file that is."""
+def _check_module(asked: Asked, name: str) -> None:
     agent = asked.service.agent(asked.who, name)
     try:
         asked.service.library.check(agent)
@@ -400,7 +393,16 @@ OPERATIONS: tuple[Operation, ...] = (
         about="Start a run of an agent. It runs in the background.",
         scopes=("run",),
         handler=start,
-        parameters=(WAIT, KEY),
+        parameters=(
+            WAIT,
+            Parameter(
+                name="idempotency-key",
+                about="A key that you choose. A second request with the same key "
+                "returns the same run.",
+                schema=_KEY,
+                place="header",
+            ),
+        ),
         body={
             "type": "object",
             "required": ["agent"],

@@ -114,7 +114,6 @@ ROUTES: Mapping[str, Row] = {
     "freeze": Row(REFUSED, auditor=False, body=FREEZE),
     "thaw": Row(REFUSED, auditor=False, body=FREEZE),
     "listSchedules": Row(REFUSED, auditor=True),
-    "runSchedule": Row(REFUSED, auditor=False),
     "listServers": Row(REFUSED, auditor=True),
     "showServer": Row(REFUSED, auditor=True),
     "testServer": Row(REFUSED, auditor=False),

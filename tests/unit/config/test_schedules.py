@@ -86,11 +86,16 @@ def test_a_schedule_skips_and_catches_nothing_up_unless_it_says_so(
         ('cron = "0 0 31 2 *"', "cron", "never comes", "name a day"),
         ('timezone = "Europe/Olso"', "timezone", "no", "did you mean Europe/Oslo?"),
         ('overlap = "queue"', "overlap", "not one of", '"skip", "allow"'),
-        ("variables = {}", "variables", "'team' is required", "[context] requires"),
+        (
+            "variables = {}",
+            "variables",
+            "'team' is required",
+            "what [context] requires",
+        ),
         (
             'variables = { team = "ops", key = "k" }',
             "variables.key",
-            "private",
+            "is private",
             "the default in [context]",
         ),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from caxton_host.config.model import Schedule
 from caxton_host.runs.freezing import FreezeWatch
-from tests.office import BOSS, Names, Office, calling, who
+from tests.office import Names, Office, calling, who
 
 BY_BOSS = {"authorization": "Bearer boss"}
 SCHEDULES = "/api/v1/schedules"
@@ -36,30 +36,6 @@ async def test_a_schedule_is_listed_with_its_next_tick(tmp_path: Path) -> None:
     assert refused.status_code == 403
 
 
-async def test_a_schedule_is_run_now_by_who_asks_once_for_a_key(
-    tmp_path: Path,
-) -> None:
-    here = office(tmp_path)
-    async with calling(here) as client:
-        keyed = BY_BOSS | {"idempotency-key": "k1"}
-        where = f"{SCHEDULES}/nightly/run?wait=20"
-        ran = await client.post(where, headers=keyed)
-        again = await client.post(where, headers=keyed)
-        refused = await client.post(where)
-        unknown = await client.post(f"{SCHEDULES}/nightl/run", headers=BY_BOSS)
-        listed = await client.get(SCHEDULES, headers=BY_BOSS)
-
-    assert (ran.status_code, ran.json()["state"]) == (200, "completed")
-    assert ran.json()["actor"] == BOSS.actor
-    assert again.json()["run_id"] == ran.json()["run_id"]
-    assert refused.status_code == 403
-    assert (unknown.status_code, unknown.json()["fix"]) == (
-        404,
-        "did you mean nightly?",
-    )
-    assert listed.json()["schedules"][0]["last"] is None
-
-
 async def test_who_does_not_reach_the_agent_neither_sees_nor_pauses_it(
     tmp_path: Path,
 ) -> None:
@@ -70,10 +46,8 @@ async def test_who_does_not_reach_the_agent_neither_sees_nor_pauses_it(
     async with calling(here, names=known) as client:
         client.headers["authorization"] = "Bearer other"
         listed = await client.get(SCHEDULES)
-        ran = await client.post(f"{SCHEDULES}/nightly/run")
         body = {"kind": "schedule", "name": "nightly", "reason": ""}
         paused = await client.post("/api/v1/freezes", json=body)
 
     assert listed.json()["schedules"] == []
-    assert ran.status_code == 404
     assert paused.status_code == 403

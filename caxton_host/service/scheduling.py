@@ -20,7 +20,7 @@ from ..config.model import Schedule
 from ..core.calls import JSON
 from ..core.grants.freezes import Freezes, freeze_document
 from ..core.grants.principals import Principal
-from ..core.log.runs import GOING_ON, RunRow
+from ..core.log.runs import GOING_ON, RunFilter, RunRow
 from ..core.names import tick_run, time_of
 from ..errors import BusyError, CaxtonError, LeaseLost, StoreError
 from ..lib.cron import next_tick, ticks
@@ -34,7 +34,7 @@ _EVERY_S = 1.0
 _MINUTE_US = 60_000_000
 #: How far back ticks are caught up: so many, and microseconds.
 _MOST, _WEEK_US = 100, 7 * 24 * 60 * _MINUTE_US
-#: Newest runs of an agent, among which are those of a schedule.
+#: Runs of a schedule that are looked at, the newest.
 _RUNS = 1000
 
 
@@ -166,7 +166,9 @@ async def runs_of(log: Readings, schedule: Schedule, *states: str) -> list[RunRo
     """Return the runs that a schedule has started: in one of *states*, if given."""
     found: list[RunRow] = []
     for state in states or (None,):
-        found += await log.runs(_RUNS, schedule.agent, state)
+        mine = RunFilter(agent=schedule.agent, state=state, actor=schedule.name)
+        found += await log.runs(_RUNS, mine)
+    # Another actor may have that id.
     return [row for row in found if json.loads(row.actor) == schedule.actor]
 
 

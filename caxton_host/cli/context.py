@@ -321,6 +321,10 @@ class HostApi(Protocol):
         """Return the record of the erasure of a run."""
         ...
 
+    def hold_of(self, run_id: str) -> JSON:
+        """Return actor, reason and time of the hold of a run, or ``None``."""
+        ...
+
     def explain_call(self, run: str, kind: str, number: int) -> Mapping[str, Any]:
         """Return the ``caxton.explanation/v1`` document of a recorded call."""
         ...
@@ -393,6 +397,10 @@ class HostApi(Protocol):
 
     def schedules(self) -> Sequence[Mapping[str, JSON]]:
         """Return the ``caxton.schedule/v1`` documents of all schedules."""
+        ...
+
+    def hold(self, run: str, reason: str, *, release: bool) -> Mapping[str, JSON]:
+        """Hold or release a run; return its ``caxton.hold/v1`` document."""
         ...
 
     def cancel(self, run: str, reason: str) -> tuple[str, list[Recorded]]:

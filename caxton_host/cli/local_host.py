@@ -17,8 +17,15 @@ from ..core.calls import JSON
 from ..core.grants.freezes import Freezes
 from ..core.grants.tool_catalog import tool_document
 from ..core.log.checkpoint import checkpoint_document
-from ..core.log.events import Frozen, Recorded, RunErased, Thawed
-from ..core.log.runs import EVERY, RunFilter, event_of_call
+from ..core.log.events import (
+    Frozen,
+    Recorded,
+    RunErased,
+    RunHeld,
+    RunReleased,
+    Thawed,
+)
+from ..core.log.runs import EVERY, HOLDS, RunFilter, event_of_call, hold_document
 from ..core.names import meant_tool, nearest, stream_of
 from ..core.text.redact import Redactor
 from ..core.tools.servers import server_document, server_test_document
@@ -188,6 +195,14 @@ class LocalHost(HostApi):
 
         return wait(find())
 
+    def hold_of(self, run_id: str) -> JSON:
+        async def find() -> JSON:
+            async with self.log() as store:
+                holds = await store.reader.read(HOLDS + run_id)
+                return hold_document(run_id, holds)["hold"]
+
+        return wait(find())
+
     def explain_call(self, run: str, kind: str, number: int) -> Mapping[str, Any]:
         from ..runs.explain import told_astray
 
@@ -288,6 +303,24 @@ class LocalHost(HostApi):
             recording = await Recording.load(run_id, store.reader)
             question = meant(recording, options.seq, SystemClock().now())
             await answer(store, question, said, redact)
+
+    def hold(self, run: str, reason: str, *, release: bool) -> Mapping[str, JSON]:
+        return wait(self._hold(run, reason, RunReleased if release else RunHeld))
+
+    async def _hold(
+        self, run: str, reason: str, event: type[RunHeld | RunReleased]
+    ) -> Mapping[str, JSON]:
+        from ..app.maintenance import keeping
+        from .local_runs import find_run
+
+        config = self.look(*SIGNED, guarded=True)
+        run_id = await find_run(config, run)
+        async with keeping(config, self.paths()) as keeper:
+            said = keeper.redact.text(reason)
+            await keeper.store.holding.record(
+                event(run=run_id, actor=keeper.actor, reason=said)
+            )
+            return hold_document(run_id, await keeper.store.reader.read(HOLDS + run_id))
 
     def cancel(self, run: str, reason: str) -> tuple[str, list[Recorded]]:
         return wait(self._cancel(run, reason))

@@ -212,6 +212,9 @@ class RemoteHost(HostApi):
     def erasure(self, run_id: str) -> RunErased | None:
         return self._ask(lambda log: log.erasure(run_id))
 
+    def hold_of(self, run_id: str) -> JSON:
+        return mapping(self._get(path("runs", run_id))).get("hold")
+
     def explain_call(self, run: str, kind: str, number: int) -> Mapping[str, Any]:
         async def explain(log: RemoteLog) -> Mapping[str, Any]:
             run_id, seq = await log.find_run(run), number
@@ -313,6 +316,14 @@ class RemoteHost(HostApi):
 
     def schedules(self) -> Sequence[Mapping[str, JSON]]:
         return mappings(self._get("/schedules"), "schedules")
+
+    def hold(self, run: str, reason: str, *, release: bool) -> Mapping[str, JSON]:
+        async def ask(log: RemoteLog) -> JSON:
+            way = "release" if release else "hold"
+            where = path("runs", await log.find_run(run), way)
+            return await log.remote.post(where, {"reason": reason})
+
+        return mapping(self._ask(ask))
 
     def cancel(self, run: str, reason: str) -> tuple[str, list[Recorded]]:
         return self._ask(lambda log: _cancelled(log, run, reason))

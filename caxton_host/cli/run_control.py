@@ -1,4 +1,4 @@
-"""``caxton runs`` resume, resolve, fork, cancel and simulate-crash."""
+"""``caxton runs`` resume, resolve, fork, cancel, hold, release, simulate-crash."""
 
 from __future__ import annotations
 
@@ -242,6 +242,54 @@ def cancel(host: HostApi, run: str, reason: str, as_json: bool) -> None:
     raise Exit(FAILED)
 
 
+@on_host(click.command("hold"))
+@click.argument("run")
+@click.option("--reason", required=True, help="The reason; recorded.")
+def hold(host: HostApi, run: str, reason: str, as_json: bool) -> None:
+    """
+    Put RUN on hold: nobody can erase or archive it.
+
+    Neither can the runs that it was forked from, since it begins with their events.
+    An event records who holds the run and why; caxton runs show shows both.
+
+    \b
+    Exit codes: 0 recorded; 2 no such run, on hold already, or erased.
+
+    \b
+    Examples:
+      caxton runs hold 0198 --reason "litigation 4711"
+    """
+    _hold(host, run, reason, release=False, as_json=as_json)
+
+
+@on_host(click.command("release"))
+@click.argument("run")
+@click.option("--reason", required=True, help="The reason; recorded.")
+def release(host: HostApi, run: str, reason: str, as_json: bool) -> None:
+    """
+    Release RUN from its hold.
+
+    \b
+    Exit codes: 0 recorded; 2 no such run, or not on hold.
+
+    \b
+    Examples:
+      caxton runs release 0198 --reason "litigation 4711 is settled"
+    """
+    _hold(host, run, reason, release=True, as_json=as_json)
+
+
+def _hold(
+    host: HostApi, run: str, reason: str, *, release: bool, as_json: bool
+) -> None:
+    check_text("--reason", [reason])
+    found = host.hold(run, reason, release=release)
+    if as_json:
+        show({**found})
+    else:
+        say(f"run {found['run_id']} is {'not ' if release else ''}on hold")
+
+
 _NEXT = {
     "said": "is sent again, as resolved by a person",
     "read": "is sent again: it only reads",
@@ -389,4 +437,4 @@ def _tell(document: dict[str, JSON]) -> None:
     say(f"to go on: {document['resume']}")
 
 
-COMMANDS = (resume, resolve, fork, cancel, simulate_crash)
+COMMANDS = (resume, resolve, fork, cancel, hold, release, simulate_crash)

@@ -186,8 +186,10 @@ def show_(host: HostApi, run: str, as_json: bool) -> None:
     if summary.erased:
         _show_erased(summary, host.erasure(summary.run_id), as_json=as_json)
         return
+    hold = host.hold_of(summary.run_id)
     if as_json:
-        show({**summary.to_document(), "call_list": call_list(history)})
+        calls = call_list(history)
+        show({**summary.to_document(), "call_list": calls, "hold": hold})
         return
     say(f"run     {summary.run_id}")
     say(f"agent   {summary.agent}  {summary.module_sha256[:12]}")
@@ -196,7 +198,7 @@ def show_(host: HostApi, run: str, as_json: bool) -> None:
     say(f"actor   {summary.actor.get('kind')} {summary.actor.get('id')}")
     state = _state(summary.state, summary.waits_for, erased=summary.erased)
     say(f"state   {state}, {summary.duration_ms:.0f} ms")
-    for line in _origins(summary):
+    for line in _origins(summary, hold):
         say(line)
     for line in (*bound_lines(summary.bounds), *call_lines(history)):
         say(f"  {line}")
@@ -210,8 +212,10 @@ def show_(host: HostApi, run: str, as_json: bool) -> None:
             note(line)
 
 
-def _origins(run: RunSummary) -> Iterator[str]:
-    """Yield the lines that say which run it comes from."""
+def _origins(run: RunSummary, hold: JSON) -> Iterator[str]:
+    """Yield the lines that say who holds it, and which run it comes from."""
+    if isinstance(hold, dict):
+        yield f"held    by {_who(hold['actor'])}: {plain(hold['reason'])}"
     if fork := run.forked_from:
         yield f"forked  from run {fork['run']} at event {fork['seq']}"
     if run.parent:
@@ -259,10 +263,14 @@ def _show_erased(run: RunSummary, erased: RunErased | None, *, as_json: bool) ->
     if erased is None:
         say("erased  without a record: see caxton audit verify")
         return
-    who = f"{erased.actor.get('kind')} {erased.actor.get('id')}"
-    say(f"erased  by {plain(who)}: {plain(erased.reason)}")
+    say(f"erased  by {_who(erased.actor)}: {plain(erased.reason)}")
     if erased.bundle:
         say(f"bundle  {plain(erased.bundle['name'])}")
+
+
+def _who(actor: JSON) -> str:
+    told = actor if isinstance(actor, dict) else {}
+    return plain(f"{told.get('kind')} {told.get('id')}")
 
 
 _DIFFERENT = 1

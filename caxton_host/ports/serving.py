@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..core.grants.principals import SESSION, Principal, TokenScope, scopes_in
+from ..core.log.events import RunHeld, RunReleased
 from .history import LogReader
 from .log import EventLog, SharedStore
 
@@ -146,6 +147,25 @@ class Projections(Protocol):
         ...
 
 
+class Holds(Protocol):
+    """The runs that nobody may erase."""
+
+    async def record(self, event: RunHeld | RunReleased) -> None:
+        """
+        Put a run on hold, or release it.
+
+        Raises:
+            NotFoundError: There is no such run.
+
+            UsageError: It is on hold already, or is not.
+
+            NotKeptError: It was erased.
+
+            StoreError: It could not be stored.
+        """
+        ...
+
+
 class ServingStore(SharedStore, Protocol):
     """The store of a host that serves."""
 
@@ -171,6 +191,11 @@ class ServingStore(SharedStore, Protocol):
         Raises:
             NotFoundError: It has no events.
         """
+        ...
+
+    @property
+    def holding(self) -> Holds:
+        """Keeps runs from being erased."""
         ...
 
     @property

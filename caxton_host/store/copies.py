@@ -41,6 +41,7 @@ from .diagnosis import explain, unreadable
 from .drafts import lineage, parent_in
 from .engine import open_engine
 from .file_guard import on_disk
+from .holds import HELD
 from .migrate import prepare
 from .projections import Turned
 from .reader import Reader
@@ -176,7 +177,7 @@ async def old_runs(engine: sa.Engine, before: int) -> list[Old]:
     Return the runs that ended before a given time, oldest first.
 
     A fork comes before its parent, and the ancestors of a run that stays are not
-    returned: a bundle has all events that its run begins with.
+    returned: a bundle has all events that its run begins with. Runs on hold stay.
 
     Raises:
         StoreError: The database cannot be read.
@@ -210,6 +211,8 @@ def _old_runs(engine: sa.Engine, before: int) -> list[Old]:
                     connection.execute(query)
                 )
             }
+            for (held,) in connection.exec_driver_sql(HELD):
+                found.pop(held, None)
             order = _forks_first([*found], _parents(connection)) if found else ()
             return [found[run_id] for run_id in order]
     except DBAPIError as exc:

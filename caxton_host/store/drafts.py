@@ -11,7 +11,14 @@ from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 from ..core.log.chain import SALT_SIZE, envelope, event_hash, payload_digest
-from ..core.log.events import Event, RunStarted, from_payload, to_payload
+from ..core.log.events import (
+    Event,
+    RunHeld,
+    RunReleased,
+    RunStarted,
+    from_payload,
+    to_payload,
+)
 from ..core.names import run_of
 from ..errors import (
     BadBytes,
@@ -208,6 +215,40 @@ def still_needed(run_id: str, fork: str) -> UsageError:
         f"run {fork} was forked from run {run_id}, and needs its log to go on",
         fix="wait for the end of the fork, or end it; then erase",
     )
+
+
+def is_held(run_id: str, held: str) -> UsageError:
+    """Return the error for the erasure of a run that is on hold, or a fork of it."""
+    which = f"run {held}" if held == run_id else f"run {held}, a fork of run {run_id},"
+    return UsageError(
+        f"{which} is on hold, and nothing of it may be erased",
+        fix=f"caxton runs show {held} says why; caxton runs release {held}",
+    )
+
+
+def check_hold(event: RunHeld | RunReleased, *, held: bool, kept: bool) -> None:
+    """
+    Return if a run can be held, or released.
+
+    Args:
+        event: What is to be recorded.
+
+        held: Whether the run is on hold.
+
+        kept: Whether it still has its payloads.
+
+    Raises:
+        UsageError: It is on hold already, or is not.
+
+        NotKeptError: It was erased.
+    """
+    if held is isinstance(event, RunHeld):
+        raise UsageError(
+            f"run {event.run} is {'' if held else 'not '}on hold",
+            fix=f"caxton runs show {event.run}",
+        )
+    if not kept:
+        raise erased_before(event.run)
 
 
 def erased_before(run_id: str) -> NotKeptError:

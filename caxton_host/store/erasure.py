@@ -37,12 +37,14 @@ from .database import Database
 from .drafts import (
     erased_before,
     heir_of,
+    is_held,
+    lineage,
     no_run,
-    parent_in,
     payload_missing,
     still_going,
     still_needed,
 )
+from .holds import held_runs, lock, parent_of_run
 from .projections import LOST, keys
 from .schema import ENVELOPE, events, payloads, runs
 
@@ -90,7 +92,7 @@ class Erasures:
 
             LogBrokenError: Its payloads were removed without an erasure.
 
-            UsageError: It goes on, or a fork of it does.
+            UsageError: It goes on or is on hold, or a fork of it is.
 
             StoreError: It could not be done, and nothing was.
         """
@@ -144,43 +146,37 @@ class _Erasure:
 
             NotKeptError: It was erased before.
 
-            UsageError: It goes on, or a fork of it does.
+            UsageError: It goes on or is on hold, or a fork of it is.
         """
         if isinstance(driver, sqlite3.Cursor):
             driver.execute(_WIPE)
-        row = ask(driver, _STATE, self.run_id).fetchone()
-        if row is None:
-            raise no_run(self.run_id)
-        if row[0] in GOING_ON:
-            raise still_going(self.run_id, row[0])
+        lock(driver, self.run_id)
+        state, tools, started_at = ask(driver, _STATE, self.run_id).fetchone()
+        if state in GOING_ON:
+            raise still_going(self.run_id, state)
+        parent = partial(parent_of_run, driver)
         going_on = (name for (name,) in ask(driver, _GOING_ON).fetchall())
-        if fork := heir_of(self.run_id, going_on, partial(self._parent, driver)):
+        if fork := heir_of(self.run_id, going_on, parent):
             raise still_needed(self.run_id, fork)
+        for held in held_runs(driver):
+            if self.run_id in {held, *lineage(held, parent)}:
+                raise is_held(self.run_id, held)
         deleted = ask(driver, _DELETE, stream_of(self.run_id)).rowcount
         if not deleted and not self.done:
             raise erased_before(self.run_id)
         self.done = True
-        for tool, outcome in keys(row[1]):
-            ask(driver, LOST, tool, outcome, row[2], self.run_id)
+        for tool, outcome in keys(tools):
+            ask(driver, LOST, tool, outcome, started_at, self.run_id)
         ask(driver, _LESS, *FORGOTTEN.values(), self.run_id)
         for statement in _FORGET:
             ask(driver, statement, self.run_id)
 
-    def _parent(self, driver: Driver, run_id: str) -> str | None:
-        row = ask(driver, _STARTED, stream_of(run_id)).fetchone()
-        return parent_in(*row) if row else None
 
-
-# A run that has ended stays so: its row needs no lock.
 _STATE = "SELECT state, tools, started_at FROM runs WHERE run_id = ?"
 _DELETE = """\
 DELETE FROM payloads WHERE position IN (SELECT position FROM events WHERE stream = ?)"""
 
 _GOING_ON = "SELECT run_id FROM runs WHERE ended_at IS NULL ORDER BY run_id"
-_STARTED = """\
-SELECT e.type, e.schema_version, p.payload
-FROM events e JOIN payloads p ON p.position = e.position
-WHERE e.stream = ? AND e.seq = 1"""
 
 # Rows that repeat what events say: the run, requests, and keys.
 _LESS = f"UPDATE runs SET {' = ?, '.join(FORGOTTEN)} = ? WHERE run_id = ?"  # noqa: S608 -- ours

@@ -15,10 +15,17 @@ from dataclasses import replace
 from ..core.calls import JSON
 from ..core.grants.settlement import Correction
 from ..core.log.chain import GENESIS
-from ..core.log.events import Event, Recorded, RunErased, RunStarted
+from ..core.log.events import (
+    Event,
+    Recorded,
+    RunErased,
+    RunHeld,
+    RunReleased,
+    RunStarted,
+)
 from ..core.log.projection import FORGOTTEN, Projection
 from ..core.log.requests import Request
-from ..core.log.runs import CHILD, EVERY, UNDER_WAY, Mark, RunFilter, RunRow
+from ..core.log.runs import CHILD, EVERY, HOLDS, UNDER_WAY, Mark, RunFilter, RunRow
 from ..core.names import RUN, run_of, stream_of
 from ..errors import CursorError, LeaseLost, NotFoundError
 from ..lib.codec import sha256
@@ -32,11 +39,14 @@ from .drafts import (
     Draft,
     Drafter,
     Entropy,
+    check_hold,
     chosen,
     driven,
     erased_before,
     grown,
     heir_of,
+    is_held,
+    lineage,
     no_run,
     no_token,
     parent_of,
@@ -175,6 +185,7 @@ class MemoryStore:
         self.server_protocols = MemoryProtocols()
         self.erasure = MemoryErasures(self)
         self.projections = MemoryProjections()
+        self.holding = MemoryHolds(self)
         self.tokens = MemoryTokens(self)
         self.submissions = MemorySubmissions()
         self.health = MemoryHealth()
@@ -683,7 +694,7 @@ class MemoryErasures:
 
             NotKeptError: It was erased before.
 
-            UsageError: It goes on, or a fork of it does.
+            UsageError: It goes on or is on hold, or a fork of it is.
         """
         store, row = self._store, self._store.rows.get(run_id)
         if row is None:
@@ -696,6 +707,9 @@ class MemoryErasures:
         going_on = [row.run_id for row in store.rows.values() if row.ended_at is None]
         if fork := heir_of(run_id, going_on, self._parent):
             raise still_needed(run_id, fork)
+        for held in store.holding.held():
+            if run_id in {held, *lineage(held, self._parent)}:
+                raise is_held(run_id, held)
         erased = RunErased(
             run=run_id,
             actor=actor,
@@ -720,6 +734,38 @@ class MemoryErasures:
     async def scrub(self) -> bool:
         """Do nothing: the data is gone."""
         return True
+
+
+class MemoryHolds:
+    """See `caxton_host.ports.serving.Holds`."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    async def record(self, event: RunHeld | RunReleased) -> None:
+        """
+        Put a run on hold, or release it.
+
+        Raises:
+            NotFoundError: There is no such run.
+
+            UsageError: It is on hold already, or is not.
+
+            NotKeptError: It was erased.
+        """
+        if event.run not in self._store.rows:
+            raise no_run(event.run)
+        first = self._store.streams[stream_of(event.run)][0]
+        check_hold(event, held=event.run in self.held(), kept=first.event is not None)
+        await self._store.record(HOLDS + event.run, [event])
+
+    def held(self) -> list[str]:
+        """Return the runs that are on hold."""
+        return sorted(
+            name.removeprefix(HOLDS)
+            for name, line in self._store.streams.items()
+            if name.startswith(HOLDS) and isinstance(line[-1].event, RunHeld)
+        )
 
 
 class MemoryTokens:

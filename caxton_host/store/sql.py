@@ -32,6 +32,7 @@ from .engine import file_of, open_engine, whereabouts
 from .erasure import Erasures
 from .file_guard import Whereabouts, hosts_of
 from .health import Health
+from .holds import Holds
 from .incarnation import Incarnation, Marks
 from .leases import FileLeases, HostLeases, Leases
 from .migrate import check, prepare
@@ -76,6 +77,7 @@ class SqlStore:
         erasure: Erases runs.
 
         projections: Tables that are made from events.
+        holding: Keeps runs from being erased.
 
         tokens: Who may call a host that serves.
 
@@ -105,6 +107,7 @@ class SqlStore:
         self.budgets = Budgets(database)
         self.erasure = Erasures(database)
         self.projections = Projections(database)
+        self.holding = Holds(database)
         self.tokens = Tokens(database)
         self.submissions = Submissions(database)
         self.health = Health(database, self.leases, writer)

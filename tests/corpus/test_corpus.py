@@ -34,6 +34,7 @@ _NOT_OF_A_RUN = {
     "RunRead",
     "ServerFailed",
     "LogRestored",
+    *("RunHeld", "RunReleased"),
 }
 
 

@@ -193,6 +193,36 @@ def test_run_that_is_not_there_makes_no_database(shell: Shell) -> None:
     assert not shell.database.exists()
 
 
+# -- hold ----------------------------------------------------------------------
+
+
+def test_run_on_hold_is_neither_erased_nor_archived(ran: Shell) -> None:
+    run = ran("runs", "show", "@last", "--json").document["run_id"]
+    done = ran("runs", "hold", "@last", "--reason", "litigation 4711", "--json")
+    assert done.code == 0, done.err
+    hold = done.document["hold"]
+    assert (done.document["run_id"], hold["reason"]) == (run, "litigation 4711")
+
+    erased = ran("audit", "erase", "@last", "--reason", "x")
+    archived = ran("db", "archive", "--to", "old", "--before", YEAR_3000, "--json")
+
+    assert (erased.code, archived.document) == (2, [])
+    assert f"run {run} is on hold" in erased.err
+    assert f"caxton runs release {run}" in erased.fix
+    assert "held    by local" in ran("runs", "show", "@last").out
+    assert ran("runs", "show", "@last", "--json").document["hold"] == hold
+    again = ran("runs", "hold", "@last", "--reason", "x")
+    assert (again.code, again.fix) == (2, f"caxton runs show {run}")
+    assert ran("audit", "verify").code == 0
+    types = [e["type"] for e in exported(ran, "--all")]
+    assert types.count("RunHeld") == 1
+    released = ran("runs", "release", "@last", "--reason", "settled")
+    assert released.out == f"run {run} is not on hold\n"
+    assert ran("runs", "show", "@last", "--json").document["hold"] is None
+    assert ran("runs", "release", "@last", "--reason", "settled").code == 2
+    assert ran("audit", "erase", "@last", "--reason", "x").code == 0
+
+
 # -- record = "hash" -----------------------------------------------------------
 
 

@@ -317,6 +317,19 @@ def test_agent_is_frozen_there_and_thawed(both: Both) -> None:
     assert both.there("run", "a").code == 0
 
 
+def test_run_is_held_there_and_released(both: Both) -> None:
+    both.there("run", "a", "-q")
+    run = both.there("runs", "show", "@last", "--json").document["run_id"]
+    held = both.there("runs", "hold", run, "--reason", "odd", "--json")
+    assert (held.code, held.document["hold"]["reason"]) == (0, "odd")
+    both.same("runs", "show", "@last")
+    assert both.here("audit", "erase", run, "--reason", "x").code == 2
+    assert both.there("runs", "hold", run, "--reason", "odd").code == 2
+    assert both.there("runs", "release", run, "--reason", "odd").code == 0
+    shown = both.same("runs", "show", "@last", "--json")
+    assert '"hold": null' in shown.out
+
+
 def test_a_run_there_is_ended_forked_and_not_resumed(both: Both) -> None:
     both.there("run", "asks")
     assert both.same("runs", "resume", "@last").code == 3

@@ -750,6 +750,27 @@ class TokenRevoked(Event):
     actor: Payload
 
 
+# -- what is kept ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHeld(Event):
+    """A run is on hold: nobody may erase or archive it, nor what it was forked from."""
+
+    run: str
+    actor: Payload
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReleased(Event):
+    """The hold of a run ended. See `RunHeld`."""
+
+    run: str
+    actor: Payload
+    reason: str
+
+
 # -- who reads -----------------------------------------------------------------
 
 

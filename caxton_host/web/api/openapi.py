@@ -140,6 +140,7 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
     "RunResult": _document(
         "run-result", run_id=_TEXT, state=_TEXT, output=_ANYTHING, error=_MAYBE_MAP
     ),
+    "Hold": _document("hold", run_id=_TEXT, hold=_MAYBE_MAP),
     "Event": _document(
         "event",
         position=_MAYBE_NUMBER,

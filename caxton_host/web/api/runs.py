@@ -13,9 +13,18 @@ from starlette.responses import Response
 
 from ...core.calls import JSON, Completed
 from ...core.grants.forks import forking_point
-from ...core.log.events import ToolInvoked, to_payload
+from ...core.log.events import RunHeld, RunReleased, ToolInvoked, to_payload
 from ...core.log.requests import RESOLUTIONS, GiveResult, Resolution
-from ...core.log.runs import ENDS, GOING_ON, OUTCOMES, RunFilter, RunRow, RunSummary
+from ...core.log.runs import (
+    ENDS,
+    GOING_ON,
+    HOLDS,
+    OUTCOMES,
+    RunFilter,
+    RunRow,
+    RunSummary,
+    hold_document,
+)
 from ...core.names import stream_of
 from ...errors import StoreError, ToolError, UsageError
 from ...gateway.results import answered
@@ -195,13 +204,37 @@ def _place(cursor: str | None) -> tuple[int, str] | None:
 
 
 async def show(asked: Asked) -> Response:
-    """Return a run; of an erased one also the actor and reason of the erasure."""
+    """Return a run, its hold, and of an erased one who erased it and why."""
     run = await seen(asked)
     document = run.to_document()
+    document["hold"] = (await _hold(asked, run.run_id))["hold"]
     if run.erased:
         erased = (await asked.service.store.reader.erased()).get(stream_of(run.run_id))
         document["erasure"] = to_payload(erased) if erased else None
     return answer(document)
+
+
+async def _hold(asked: Asked, run_id: str) -> dict[str, JSON]:
+    return hold_document(run_id, await asked.service.store.reader.read(HOLDS + run_id))
+
+
+async def hold(asked: Asked) -> Response:
+    """Put a run on hold."""
+    return await _held(asked, RunHeld)
+
+
+async def release(asked: Asked) -> Response:
+    """Release a run from its hold."""
+    return await _held(asked, RunReleased)
+
+
+async def _held(asked: Asked, event: type[RunHeld | RunReleased]) -> Response:
+    run_id = (await asked.service.row(asked.who, asked.path["run"])).run_id
+    reason = asked.service.host.redact.text(str(asked.body["reason"]))
+    await asked.service.store.holding.record(
+        event(run=run_id, actor=asked.who.actor, reason=reason)
+    )
+    return answer(await _hold(asked, run_id))
 
 
 async def result(asked: Asked) -> Response:
@@ -382,6 +415,8 @@ async def explain(asked: Asked) -> Response:
     return answer(explanation(recording, checks, asked.number("seq"), agent))
 
 
+_HELD = {200: Answer(about="The hold of the run, or null.", schema="Hold")}
+_HOLDING = ("not-found", "erased", "refused")
 _PROBLEMS = ("not-found", "conflict", "waiting", "erased", "refused", "sandbox")
 
 
@@ -469,6 +504,29 @@ OPERATIONS: tuple[Operation, ...] = (
         body=takes(reason=REASON),
         answers={200: Answer(about="The run as it is now.", schema="Run")},
         problems=("not-found", "conflict", "refused"),
+    ),
+    Operation(
+        id="holdRun",
+        method="POST",
+        path="/runs/{run}/hold",
+        about="Put a run on hold: nobody can erase or archive it, nor the runs that it "
+        "was forked from, until it is released.",
+        scopes=("admin",),
+        handler=hold,
+        body=takes(["reason"], reason=REASON),
+        answers=_HELD,
+        problems=_HOLDING,
+    ),
+    Operation(
+        id="releaseRun",
+        method="POST",
+        path="/runs/{run}/release",
+        about="Release a run from its hold.",
+        scopes=("admin",),
+        handler=release,
+        body=takes(["reason"], reason=REASON),
+        answers=_HELD,
+        problems=_HOLDING,
     ),
     Operation(
         id="resumeRun",

@@ -93,6 +93,8 @@ ROUTES: Mapping[str, Row] = {
     "runBlob": Row(GONE, auditor=True),
     "explainCall": Row(GONE, auditor=True, query="?seq=2"),
     "cancelRun": Row(GONE, auditor=False),
+    "holdRun": Row(REFUSED, auditor=False, body={"reason": "x"}),
+    "releaseRun": Row(REFUSED, auditor=False, body={"reason": "x"}),
     "resumeRun": Row(GONE, auditor=False),
     "resolveCall": Row(
         GONE, auditor=False, body={"seq": 2, "choice": "fail", "reason": ""}

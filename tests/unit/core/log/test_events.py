@@ -115,6 +115,8 @@ def test_every_event_of_the_design_is_there() -> None:
         "RunRead",
         "Frozen",
         "Thawed",
+        "RunHeld",
+        "RunReleased",
     ]
 
     assert sorted(EVENT_TYPES) == sorted(names)

@@ -7,11 +7,10 @@ without a sandbox.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,14 +32,14 @@ from ..ports.serving import TokenRow
 from .bootstrap import announced, host_started, new_stream, open_signed
 
 if TYPE_CHECKING:
-    from ..store.copies import BundleWriter
+    from ..store.archive import Archive
     from ..store.sql import SqlStore
 
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Maintenance:
     """
     Maintains the log.
@@ -65,20 +64,22 @@ class Maintenance:
     announced: tuple[Event, ...]
     actor: dict[str, JSON]
     redact: Redactor
+    _is_announced: bool = field(default=False, init=False)
 
     async def erase(
         self, run_id: str, reason: str, bundle: dict[str, JSON] | None = None
     ) -> RunErased:
         """Delete the payloads of a run that has ended; see `SqlStore.erase`."""
-        known = await self.store.reader.read(self.stream)
-        return await self.store.erasure.erase(
+        erased = await self.store.erasure.erase(
             run_id,
             self.stream,
-            *(() if known else self.announced),
+            *(() if self._is_announced else self.announced),
             actor=self.actor,
             reason=self.redact.text(reason),
             bundle=bundle,
         )
+        self._is_announced = True
+        return erased
 
     async def accept(self, server: str, tool: str, definition: bytes) -> None:
         """Accept a definition of a tool for runs that start from now on."""
@@ -109,22 +110,17 @@ class Maintenance:
             token_id, at, self.stream, *self.announced, revoked
         )
 
-    async def bundles(self) -> BundleWriter:
-        """Sign the log, and return the function that writes bundles of ended runs."""
-        from ..store.export import export  # noqa: PLC0415 -- 110 ms
+    async def archive(self, folder: Path) -> Archive:
+        """Sign the log, and return what writes bundles of ended runs to a folder."""
+        from ..store.archive import Archive  # noqa: PLC0415 -- 110 ms
 
-        note, key = await self.store.seal(), self.keys.public_key()
-
-        async def write(run_id: str, path: Path) -> None:
-            data = await export(self.store.reader, run_id, note, key)
-            await asyncio.to_thread(_write_privately, path, data)
-
-        return write
-
-
-def _write_privately(path: Path, data: bytes) -> None:
-    path.touch(mode=0o600)
-    path.write_bytes(data)
+        return Archive(
+            reader=self.store.reader,
+            note=await self.store.seal(),
+            public_key=self.keys.public_key(),
+            trusted=self.keys.known(),
+            folder=folder,
+        )
 
 
 @contextlib.asynccontextmanager

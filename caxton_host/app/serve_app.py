@@ -24,6 +24,7 @@ from ..core.grants.principals import Principal
 from ..core.log.requests import Request
 from ..errors import UsageError
 from ..lib.machine import SystemClock, local_actor
+from ..lib.signing import Keyring
 from ..runs.admission import RunQueue
 from ..runs.agent_calls import CallingAgents
 from ..runs.cancellation import GO_ON
@@ -33,8 +34,10 @@ from ..service.resumer import Resumer
 from ..service.run_service import Service
 from ..service.run_tasks import RunTasks, Watchers
 from ..service.scheduling import Scheduler
-from .bootstrap import Running, library_of, running
+from .bootstrap import Running, announced, library_of, new_stream, running
+from .maintenance import Maintenance
 from .placement import placement_of
+from .retention import SERVICE, retaining
 
 if TYPE_CHECKING:
     from ..store.sql import SqlStore
@@ -166,8 +169,17 @@ async def serving(
         service.decided = service.background.suspended = resumers[0].look
         up.host.freezes.thawed = resumers[0].look_again
         it = Serving(up=up, service=service, resumer=resumers[0])
+        keeper = Maintenance(
+            store=up.store,
+            keys=Keyring(paths.state),
+            stream=new_stream(SystemClock()),
+            announced=announced(config, paths),
+            actor=SERVICE,
+            redact=up.redact,
+        )
         try:
-            yield it
+            async with retaining(keeper, lambda: up.tools.config):
+                yield it
         finally:
             await service.code.aclose()
             await it.drain(0)

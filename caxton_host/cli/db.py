@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,9 @@ from click.exceptions import Exit
 
 from ..core.calls import JSON
 from ..core.log.events import LogRestored, to_payload
+from ..core.log.retention import Retention, Rule
 from ..errors import UsageError
+from ..lib.machine import SystemClock
 from .context import SIGNED, HostApi, on_host, wait
 from .options import Moment
 from .output import (
@@ -33,7 +36,8 @@ from .output import (
 from .run_text import moment
 
 if TYPE_CHECKING:
-    from ..store.copies import Old
+    from ..app.retention import Retained
+    from ..config import Config
     from ..store.recheck import Difference
 
 #: Differences that are printed.
@@ -299,7 +303,8 @@ def archive(
 
     The data of a run is erased from the store once its bundle is on disk; its
     envelopes and hashes stay, so the log verifies as before, and the bundle verifies
-    against it. Unfinished runs are skipped, and so are parents of runs that stay.
+    against it. Unfinished runs and runs on hold are skipped, and so are parents of runs
+    that stay.
 
     A time is ISO 8601, UTC unless it names a zone, or a duration: 90d is ninety days
     ago.
@@ -309,66 +314,114 @@ def archive(
       caxton db archive --before 90d --to archive --dry-run
       caxton db archive --before 2026-01-01 --to archive
     """
-    moved = wait(_archive(host, before, folder, dry_run=dry_run))
+    age = (SystemClock().now() - before) / 1_000_000
+    rule = Rule(name="archived", action="archive", after=age)
+    config = host.look(*SIGNED)
+    rules = Retention(rules=[rule], archive=folder)
+    found, is_gone = wait(_retain(host, config, rules, dry_run=dry_run))
+    moved = [one for one in found if one.outcome in {"due", "done"}]
     if as_json:
-        show(
-            [
-                {"$type": "caxton.archived/v1", **asdict(run), "bundle": name}
-                for run, name in moved
-            ]
+        keys = ("run_id", "agent", "state", "ended_at", "events", "bytes", "bundle")
+        shown = [{key: getattr(one, key) for key in keys} for one in moved]
+        show([{"$type": "caxton.archived/v1", **one} for one in shown])
+    else:
+        table(
+            ("run", "agent", "state", "ended at (UTC)", "events", "bytes", "bundle"),
+            ((*_cells(one), one.bundle or "") for one in moved),
         )
-        return
-    table(
-        ("run", "agent", "state", "ended at (UTC)", "events", "bytes", "bundle"),
-        (
+        note(f"{counted(len(moved), 'run')} {'to move' if dry_run else 'moved'}")
+    _end(found, is_gone=is_gone)
+
+
+@on_host(command.command("retain"))
+@click.option("--dry-run", is_flag=True, help="Only list the runs; write nothing.")
+def retain(host: HostApi, dry_run: bool, as_json: bool) -> None:
+    """
+    Archive or erase the runs that have to go by [retention].
+
+    A host that serves does the same by itself. A run that is on hold, or that a fork
+    needs, is kept and tried again the next time. What fails is listed, and the rest is
+    done.
+
+    \b
+    Exit codes: 0 done; 1 something failed; 2 there are no rules.
+
+    \b
+    Examples:
+      caxton db retain --dry-run
+      caxton db retain --json
+    """
+    config = host.look(*SIGNED, "retention")
+    if not config.retention.rules:
+        raise UsageError(
+            "no rule says how long runs are kept",
+            fix="add [[retention.rules]] to caxton.toml: "
+            "docs/how-to/keep-and-forget.md",
+        )
+    work = _retain(host, config, config.retention, dry_run=dry_run)
+    found, is_gone = wait(work)
+    if as_json:
+        show([{"$type": "caxton.retained/v1", **asdict(one)} for one in found])
+    else:
+        titles = ("run", "agent", "state", "ended at (UTC)", "events", "bytes")
+        table(
+            (*titles, "rule", "action", "outcome", ""),
             (
-                run.run_id,
-                run.agent,
-                run.state,
-                moment(run.ended_at),
-                run.events,
-                run.bytes,
-                name or "",
-            )
-            for run, name in moved
-        ),
-    )
-    note(f"{counted(len(moved), 'run')} {'to move' if dry_run else 'moved'}")
+                (
+                    *(*_cells(one), one.rule, one.action, one.outcome),
+                    one.bundle or one.message,
+                )
+                for one in found
+            ),
+        )
+        count = Counter(one.outcome for one in found)
+        said = ", ".join(f"{number} {outcome}" for outcome, number in count.items())
+        note(f"{counted(len(found), 'run')}{': ' * bool(said)}{said}")
+    _end(found, is_gone=is_gone)
 
 
-async def _archive(
-    host: HostApi, before: int, folder: Path, *, dry_run: bool
-) -> list[tuple[Old, str | None]]:
+def _cells(one: Retained) -> tuple[object, ...]:
+    ended = moment(one.ended_at)
+    return (one.run_id, one.agent, one.state, ended, one.events, one.bytes)
+
+
+def _end(found: Sequence[Retained], *, is_gone: bool) -> None:
+    failed = [one for one in found if one.outcome == "failed"]
+    for one in failed:
+        complain(f"run {one.run_id}: {one.message}", one.fix)
+    if not is_gone:
+        note(
+            "warning: the database file could not be rewritten and may still "
+            "contain the data; to rewrite it: sqlite3 FILE VACUUM"
+        )
+    if failed:
+        raise Exit(FAILED)
+
+
+async def _retain(
+    host: HostApi, config: Config, retention: Retention, *, dry_run: bool
+) -> tuple[list[Retained], bool]:
     from ..app.bootstrap import open_store
     from ..app.maintenance import keeping
-    from ..store.copies import archive, old_runs
+    from ..app.retention import retain
 
-    config = host.look(*SIGNED)
+    found: list[Retained] = []
     async with open_store(config, write=False) as store:
-        chosen = await old_runs(store.engine, before)
-    if dry_run or not chosen:
-        return [(run, None) for run in chosen]
-    moved: list[tuple[Old, str | None]] = []
+        # A missing database is not created.
+        if dry_run:
+            return [one async for one in retain(store, retention, None)], True
     async with keeping(config, host.paths()) as keeper:
-        work = archive(
-            chosen,
-            folder,
-            write=await keeper.bundles(),
-            erase=partial(keeper.erase, reason="archived"),
-        )
-        try:
+        with (
+            patience("looking for runs") as doing,
+            doing.part(lambda: f"{counted(len(found), 'run')} looked at"),
+        ):
+            work = retain(keeper.store, retention, keeper)
             async with aclosing(work) as each:
-                async for run, bundle in each:
-                    moved.append((run, bundle.name))
-        finally:
-            with patience("rewriting the database"):
-                is_gone = await keeper.store.erasure.scrub()
-            if not is_gone:
-                note(
-                    "warning: the database file could not be rewritten and may still "
-                    "contain the data; to rewrite it: sqlite3 FILE VACUUM"
-                )
-    return moved
+                async for one in each:
+                    found.append(one)  # noqa: PERF401 -- for the progress
+        with patience("rewriting the database"):
+            done = any(one.outcome == "done" for one in found)
+            return found, not done or await keeper.store.erasure.scrub()
 
 
 _MIGRATE, _BY_OWNER = "caxton db migrate", "caxton --db URL db migrate"

@@ -25,7 +25,8 @@ from ..core.log.events import (
     RunReleased,
     Thawed,
 )
-from ..core.log.runs import EVERY, HOLDS, RunFilter, event_of_call, hold_document
+from ..core.log.holds import HOLDS, hold_document
+from ..core.log.runs import EVERY, RunFilter, event_of_call
 from ..core.names import meant_tool, nearest, stream_of
 from ..core.text.redact import Redactor
 from ..core.tools.servers import server_document, server_test_document

@@ -188,8 +188,8 @@ def show_(host: HostApi, run: str, as_json: bool) -> None:
         return
     hold = host.hold_of(summary.run_id)
     if as_json:
-        calls = call_list(history)
-        show({**summary.to_document(), "call_list": calls, "hold": hold})
+        held: dict[str, JSON] = {"hold": hold} if hold else {}
+        show({**summary.to_document(), "call_list": call_list(history), **held})
         return
     say(f"run     {summary.run_id}")
     say(f"agent   {summary.agent}  {summary.module_sha256[:12]}")

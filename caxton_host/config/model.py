@@ -12,6 +12,7 @@ from ..core.clients import table_of
 from ..core.grants.budgets import Period
 from ..core.grants.grants import Grant
 from ..core.limits import Limits, Places
+from ..core.log.retention import Retention
 from ..core.names import nearest
 from ..core.programs import Language, language_of
 from ..core.tools.contexts import RESERVED
@@ -360,6 +361,8 @@ class Config:
 
         audit: How checkpoints of the log are published and trusted.
 
+        retention: How long ended runs are kept.
+
         proxy: Where requests of webhooks go through, or ``None``.
 
         telemetry_endpoint: Base URL of an OTLP receiver, or ``None``.
@@ -400,6 +403,7 @@ class Config:
     agents: Mapping[str, Agent] = field(default_factory=dict[str, Agent])
     places: Places = field(default_factory=Places)
     audit: Audit = field(default_factory=Audit)
+    retention: Retention = field(default_factory=Retention)
     proxy: str | None = field(default=None, repr=False)
     telemetry_endpoint: str | None = field(default=None, repr=False)
     secrets: frozenset[str] = field(default=frozenset(), repr=False)

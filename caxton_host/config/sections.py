@@ -15,6 +15,7 @@ from . import fields as f
 from .agents import agent, agent_name, session
 from .fields import STRING, object_, shape_of, shaped
 from .model import Audit, ContextVar
+from .retention import retention
 from .rules import DEFS
 from .schedules import schedule
 from .serve import serve
@@ -228,6 +229,7 @@ TOP: f.Fields = {
     "store": ("store_url", f.single({"url": ("value", _store_url)})),
     "sandbox": ("places", f.tables(_PLACES, Places)),
     "audit": ("audit", AUDIT),
+    "retention": ("retention", retention),
     "http": ("proxy", f.single({"proxy": ("value", _proxy)})),
     "telemetry": ("telemetry_endpoint", f.single({"endpoint": ("value", f.url)})),
     "mcp": ("mcp", _mcp),

@@ -42,6 +42,14 @@ def describe(config: Config) -> dict[str, JSON]:
             "anchor": masked(config.audit.anchor),
             "trusted_keys": [key.hex() for key in config.audit.trusted_keys],
         },
+        "retention": {
+            "archive": masked(str(config.retention.archive or "") or None),
+            "every": config.retention.every,
+            "rules": [
+                {**asdict(rule), "agents": [*rule.agents], "states": [*rule.states]}
+                for rule in config.retention.rules
+            ],
+        },
         "http": {"proxy": masked(config.proxy)},
         "telemetry": {"endpoint": masked(config.telemetry_endpoint)},
         "serve": _serve(config.serve, mask),

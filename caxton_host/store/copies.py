@@ -1,12 +1,8 @@
 """
-Copies of a log: the whole database, runs that move to bundles, and a cut run.
+Copies of a log: the whole database, and a cut run.
 
 A backup is taken inside one read transaction: without it, SQLite begins anew each time
 that another process writes, and may never come to an end.
-
-An archive writes each run to a bundle, and erases its payloads only when that is on the
-disk; the erasure records the bundle's name and digest. Envelopes and hashes stay: the
-log verifies as before, and the bundle against it.
 
 A cut run is as a crash would have left it, in a database of its own. Its rows are
 copied as they are, hashes and all, so the chain of the copy verifies; they are numbered
@@ -17,35 +13,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import shlex
 import sqlite3
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
-from ..core.calls import JSON
 from ..core.log.events import Recorded, RunStarted, blobs_of
 from ..core.log.projection import Projection
-from ..core.names import RUN, run_of, stream_of
+from ..core.names import run_of, stream_of
 from ..errors import StoreError, UsageError
 from ..runs.recording import Recording
-from .database import Query, rows
+from .database import Query
 from .diagnosis import explain, unreadable
-from .drafts import lineage, parent_in
 from .engine import open_engine
 from .file_guard import on_disk
-from .holds import HELD
 from .migrate import prepare
 from .projections import Turned
 from .reader import Reader
-from .schema import blobs, events, payloads, runs
+from .schema import blobs, events, payloads
 
 _PAGES = 2000
 
@@ -77,7 +69,7 @@ def backup(engine: sa.Engine, to: Path, progress: Callable[[int, int], None]) ->
             source = connection.connection.driver_connection
             assert isinstance(source, sqlite3.Connection)  # noqa: S101 -- see above
             _copy(source, draft, progress)
-        _named(draft, to)
+        named(draft, to)
         on_disk(to)
     except FileExistsError:
         raise _taken(to) from None
@@ -89,7 +81,13 @@ def backup(engine: sa.Engine, to: Path, progress: Callable[[int, int], None]) ->
     return to.stat().st_size
 
 
-def _named(draft: Path, to: Path) -> None:
+def named(draft: Path, to: Path) -> None:
+    """
+    Give a file its name.
+
+    Raises:
+        FileExistsError: Another file has it.
+    """
     try:
         # Unlike a rename, it never replaces a file that was made meanwhile.
         os.link(draft, to)
@@ -139,169 +137,6 @@ def dump_command(url: str, to: Path) -> str:
     }
     words = [f"--{name}={value}" for name, value in options.items() if value]
     return shlex.join(["pg_dump", *words, parsed.database or ""])
-
-
-#: Writes the bundle of a run into a file that does not exist yet.
-BundleWriter: TypeAlias = Callable[[str, Path], Awaitable[None]]
-
-
-class Eraser(Protocol):
-    """Erases a run."""
-
-    async def __call__(self, run_id: str, *, bundle: dict[str, JSON]) -> object:
-        """Erase it, and note the bundle that has it now: ``{name, sha256}``."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Old:
-    """
-    A run that ended before a given time, and still has its payloads.
-
-    Attributes:
-        ended_at: Microseconds since 1970, UTC.
-
-        bytes: Of its payloads.
-    """
-
-    run_id: str
-    agent: str
-    state: str
-    ended_at: int
-    events: int
-    bytes: int
-
-
-async def old_runs(engine: sa.Engine, before: int) -> list[Old]:
-    """
-    Return the runs that ended before a given time, oldest first.
-
-    A fork comes before its parent, and the ancestors of a run that stays are not
-    returned: a bundle has all events that its run begins with. Runs on hold stay.
-
-    Raises:
-        StoreError: The database cannot be read.
-    """
-    return await asyncio.to_thread(_old_runs, engine, before)
-
-
-def _old_runs(engine: sa.Engine, before: int) -> list[Old]:
-    size = sa.func.coalesce(sa.func.sum(sa.func.length(payloads.c.payload)), 0)
-    named = (runs.c.run_id, runs.c.agent, runs.c.state, runs.c.ended_at)
-    query = (
-        sa.select(*named, sa.func.count(), sa.cast(size, sa.BigInteger))
-        .join_from(runs, events, events.c.stream == sa.literal(RUN) + runs.c.run_id)
-        .join(payloads, payloads.c.position == events.c.position)
-        .where(runs.c.ended_at < before)
-        .group_by(*named)
-        .order_by(runs.c.ended_at, runs.c.run_id)
-    )
-    try:
-        with engine.connect() as connection:
-            found = {
-                run_id: Old(
-                    run_id=run_id,
-                    agent=agent,
-                    state=state,
-                    ended_at=ended_at,
-                    events=count,
-                    bytes=size_of,
-                )
-                for run_id, agent, state, ended_at, count, size_of in (
-                    connection.execute(query)
-                )
-            }
-            for (held,) in connection.exec_driver_sql(HELD):
-                found.pop(held, None)
-            order = _forks_first([*found], _parents(connection)) if found else ()
-            return [found[run_id] for run_id in order]
-    except DBAPIError as exc:
-        raise unreadable(exc) from None
-
-
-def _parents(connection: sa.Connection) -> dict[str, str | None]:
-    """Return the parent of each run that is not erased."""
-    query = (
-        sa.select(
-            events.c.stream, events.c.type, events.c.schema_version, payloads.c.payload
-        )
-        .join_from(events, payloads)
-        .where(events.c.seq == 1, events.c.stream.startswith(RUN))
-    )
-    found: dict[str, Any] = {}
-    for stream, *started in rows(connection, query):
-        found[run_of(stream)] = parent_in(*started)
-    return found
-
-
-def _forks_first(
-    run_ids: Sequence[str], known: Mapping[str, str | None]
-) -> Sequence[str]:
-    """
-    Return the runs that no other run needs, forks before their parents.
-
-    Args:
-        run_ids: The candidates, in the order to keep otherwise.
-
-        known: The parent of each run that is not erased.
-    """
-    leaving = set(run_ids)
-    needed: set[str] = set()
-    forks: dict[str, list[str]] = {}
-    for run_id in known:
-        ancestors = lineage(run_id, known.get)
-        if run_id not in leaving:
-            needed.update(ancestors)
-        for one in ancestors:
-            forks.setdefault(one, []).append(run_id)
-    order: dict[str, None] = {}
-    for run_id in run_ids:
-        if run_id not in needed:
-            # A fork of a fork has the longer lineage.
-            own = [one for one in forks.get(run_id, ()) if one in leaving]
-            own.sort(key=lambda one: -len(lineage(one, known.get)))
-            order |= dict.fromkeys([*own, run_id])
-    return list(order)
-
-
-async def archive(
-    chosen: Sequence[Old], folder: Path, *, write: BundleWriter, erase: Eraser
-) -> AsyncGenerator[tuple[Old, Path]]:
-    """
-    Move runs into bundles, one after the other, and yield each one that was moved.
-
-    A crash leaves at most one bundle of a run that is not erased. The next archive
-    writes that bundle again.
-
-    Args:
-        chosen: From `old_runs`.
-
-        folder: For the bundles, each named by its run; created if it does not exist.
-
-        write: Writes a bundle.
-
-        erase: Erases a run.
-    """
-    await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
-    for run in chosen:
-        bundle = folder / f"{run.run_id}.caxton"
-        draft = folder / f".{bundle.name}.{os.getpid()}.partial"
-        try:
-            await write(run.run_id, draft)
-            digest = await asyncio.to_thread(_settled, draft, bundle)
-        finally:
-            await asyncio.to_thread(draft.unlink, missing_ok=True)
-        await erase(run.run_id, bundle={"name": bundle.name, "sha256": digest})
-        yield run, bundle
-
-
-def _settled(draft: Path, bundle: Path) -> str:
-    """Rename *draft* to *bundle*, durably, and return its digest."""
-    with draft.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    draft.replace(bundle)
-    on_disk(bundle)
-    return digest
 
 
 _BATCH = 500

@@ -238,7 +238,8 @@ def erasures(
                 before.c.stream == events.c.stream, before.c.seq == events.c.seq - 1
             ),
         )
-        .where(events.c.type == _TYPE)
+        # Spelled out, for the index.
+        .where(events.c.type == sa.literal_column(f"'{_TYPE}'"))
         .order_by(events.c.position)
     )
     found: dict[str, RecordedErasure] = {}

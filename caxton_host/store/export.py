@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeAlias, cast
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
@@ -35,7 +36,7 @@ from ..core.log.runs import (
     call_of,
     outcome_word,
 )
-from ..core.log.tree import consistency, inclusion, prove
+from ..core.log.tree import PART, consistency, inclusion, part_root, prove_in_parts
 from ..core.names import run_of, stream_of
 from ..errors import LogBrokenError, NotFoundError
 from ..lib.codec import decode_trusted
@@ -46,6 +47,9 @@ from .drafts import payload_missing
 from .erasure import RecordedErasure, erasures
 from .reader import Reader
 from .schema import ENVELOPE, blobs, events, payloads, xid
+
+#: The sort key of an event in the log.
+_Place: TypeAlias = tuple[int, ...]
 
 _FIELDS = tuple(Sealed.__dataclass_fields__)
 
@@ -97,21 +101,123 @@ async def export(
 
         LogBrokenError: The log is not what was signed.
     """
-    work = _Export(reader.engine, note)
-    try:
-        return await asyncio.to_thread(work.bundle, run_id, public_key, since)
-    except DBAPIError as exc:
-        raise unreadable(exc) from None
+    return await Exporter(reader).bundle(run_id, note, public_key, since=since)
+
+
+class Exporter:
+    """
+    Exports runs, one at a time.
+
+    The hashes of the log are read once: of the next runs, those that came since.
+
+    Args:
+        reader: Of their database.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._engine = reader.engine
+        self._tree = _Tree(reader.engine)
+
+    async def bundle(
+        self,
+        run_id: str,
+        note: Note,
+        public_key: bytes,
+        *,
+        since: Sequence[Note] = (),
+    ) -> bytes:
+        """Return the bundle of a run; see `export`."""
+        work = _Export(self._engine, note, self._tree)
+        try:
+            return await asyncio.to_thread(work.bundle, run_id, public_key, since)
+        except DBAPIError as exc:
+            raise unreadable(exc) from None
+
+
+def _order(engine: sa.Engine) -> list[sa.ColumnElement[int]]:
+    """Return the columns that events are ordered by."""
+    shared = engine.dialect.name == "postgresql"
+    first = [cast("sa.ColumnElement[int]", xid)] if shared else []
+    return [*first, events.c.position]
+
+
+def _places(engine: sa.Engine) -> list[sa.ColumnElement[object]]:
+    return [sa.cast(column, sa.Text) for column in _order(engine)]
+
+
+class _Tree:
+    """
+    The tree over the log, as the roots of its parts.
+
+    To prove an event, only its own part is read.
+
+    Args:
+        engine: Of the database.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._size = 0
+        self._roots: list[bytes] = []
+        self._first: list[_Place] = []
+
+    def grow(self, size: int) -> None:
+        """Read what came since, up to *size* events."""
+        if size == self._size:
+            return
+        start = self._first[-1] if self._first else (0,) * len(_order(self._engine))
+        # The last one may not have been whole.
+        del self._first[-1:], self._roots[-1:]
+        self._size = size
+        while (done := PART * len(self._roots)) < size:
+            if not (page := self._read(start, min(PART, size - done))):
+                return
+            self._first.append(page[0][1])
+            self._roots.append(part_root(hash_ for hash_, _ in page))
+            *before, position = page[-1][1]
+            start = (*before, position + 1)
+
+    def prove(self, place: _Place) -> tuple[int, tuple[bytes, ...]]:
+        """
+        Return the number and the proof of the event at a place.
+
+        Raises:
+            LogBrokenError: It is not one of these events.
+        """
+        part = bisect_right(self._first, place) - 1
+        if part >= 0:
+            behind = self._size - PART * part
+            page = self._read(self._first[part], min(PART, behind))
+            for at, (_, one) in enumerate(page, PART * part):
+                if one == place:
+                    hashes = (hash_ for hash_, _ in page)
+                    return at, tuple(prove_in_parts(self._roots, hashes, at))
+        raise _strange()
+
+    def _read(self, start: _Place, limit: int) -> list[tuple[bytes, _Place]]:
+        """Return hash and place of at most *limit* events from a place on."""
+        order = _order(self._engine)
+        *first, position = start
+        key = *(sa.cast(str(one), xid.type) for one in first), sa.literal(position)
+        query = sa.select(events.c.hash, *_places(self._engine)).order_by(*order)
+        query = query.where(sa.tuple_(*order) >= sa.tuple_(*key))
+        with self._engine.connect() as connection:
+            found = rows(connection, query.limit(limit))
+            return [(hash_, tuple(map(int, place))) for hash_, *place in found]
+
+
+def _strange() -> LogBrokenError:
+    return LogBrokenError(
+        "the log is not the one that was signed",
+        fix="caxton audit verify says where",
+    )
 
 
 class _Export:
-    def __init__(self, engine: sa.Engine, note: Note) -> None:
+    def __init__(self, engine: sa.Engine, note: Note, tree: _Tree) -> None:
         self._engine = engine
         self._note = note
-        shared = engine.dialect.name == "postgresql"
-        self._order: list[sa.ColumnElement[int]] = [events.c.position]
-        if shared:
-            self._order.insert(0, cast("sa.ColumnElement[int]", xid))
+        self._tree = tree
 
     def bundle(self, run_id: str, public_key: bytes, since: Sequence[Note]) -> bytes:
         streams = self._lineage(run_id)
@@ -132,9 +238,8 @@ class _Export:
     def _parts(self, streams: Sequence[_Stream]) -> tuple[Part, ...]:
         places = [stream.place for stream in streams]
         places += [_place(stream.erased) for stream in streams if stream.erased]
-        indices = [self._index(place) for place in places]
-        proofs = [tuple(proof) for proof in prove(self._hashes(), indices)]
-        found = list(zip(indices, proofs, strict=True))
+        self._tree.grow(self._note.checkpoint.size)
+        found = [self._tree.prove(place) for place in places]
         recorded = iter(found[len(streams) :])
         return tuple(
             Part(
@@ -168,7 +273,7 @@ class _Export:
                 payloads.c.salt,
                 payloads.c.payload,
                 events.c.digest,
-                *self._places(),
+                *_places(self._engine),
             )
             .join_from(events, payloads, isouter=True)
             .where(events.c.stream == name)
@@ -191,7 +296,7 @@ class _Export:
 
     def _erased(self, name: str, sealed: Sequence[Sealed]) -> RecordedErasure | None:
         with self._engine.connect() as connection:
-            found = erasures(connection, *self._places()).get(name)
+            found = erasures(connection, *_places(self._engine)).get(name)
         if found is None:
             if any(event.payload is None for event in sealed):
                 raise payload_missing(name)
@@ -202,22 +307,8 @@ class _Export:
             )
         return found
 
-    def _places(self) -> list[sa.ColumnElement[object]]:
-        return [sa.cast(column, sa.Text) for column in self._order]
-
-    def _index(self, place: tuple[int, ...]) -> int:
-        *_, position = place
-        query = sa.select(sa.func.count()).select_from(events)
-        if len(place) == 1:
-            query = query.where(events.c.position < position)
-        else:
-            number = sa.cast(str(place[0]), xid.type)
-            behind = sa.tuple_(number, sa.literal(position))
-            query = query.where(sa.tuple_(xid, events.c.position) < behind)
-        return int(self._rows(query)[0][0])
-
     def _hashes(self) -> Iterator[bytes]:
-        query = sa.select(events.c.hash).order_by(*self._order)
+        query = sa.select(events.c.hash).order_by(*_order(self._engine))
         query = query.limit(self._note.checkpoint.size)
         with (
             self._engine.connect() as connection,
@@ -235,10 +326,7 @@ class _Export:
                 said.append((event.hash, part.erased.index, part.erased.proof))
             for last, index, proof in said:
                 if inclusion(last, index, signed.size, proof) != signed.root:
-                    raise LogBrokenError(
-                        "the log is not the one that was signed",
-                        fix="caxton audit verify says where",
-                    )
+                    raise _strange()
 
     def _earlier(self, old: Note) -> Earlier:
         size = old.checkpoint.size

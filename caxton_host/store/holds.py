@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..core.log.events import RunHeld, RunReleased
-from ..core.log.runs import HOLDS
+from ..core.log.holds import HOLDS
 from ..core.names import stream_of
 from .commit import Driver, ask
 from .database import Database

@@ -23,9 +23,10 @@ from ..core.log.events import (
     RunReleased,
     RunStarted,
 )
+from ..core.log.holds import HOLDS
 from ..core.log.projection import FORGOTTEN, Projection
 from ..core.log.requests import Request
-from ..core.log.runs import CHILD, EVERY, HOLDS, UNDER_WAY, Mark, RunFilter, RunRow
+from ..core.log.runs import CHILD, EVERY, UNDER_WAY, Mark, RunFilter, RunRow
 from ..core.names import RUN, run_of, stream_of
 from ..errors import CursorError, LeaseLost, NotFoundError
 from ..lib.codec import sha256

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 
 from ..core.log.events import Event, Recorded, RunErased, from_payload
 from ..core.log.runs import EVERY, UNDER_WAY, Mark, RunFilter, RunRow
-from ..core.names import RUN
+from ..core.names import RUN, stream_of
 from ..errors import CursorError, LogBrokenError, NotFoundError, StoreError
 from ..lib.codec import decode_trusted, sha256
 from .database import Columns, Database, Query, pages
@@ -31,6 +31,8 @@ from .erasure import erased_runs
 from .lists import begins, due, listed, next_due, waiting
 from .projections import COLUMNS, run_row
 from .schema import ENVELOPE, XID8, blobs, checkpoints, events, payloads, runs, xid
+
+_T = TypeVar("_T")
 
 #: Seconds between two queries for more events.
 _POLL = 0.05
@@ -359,6 +361,51 @@ class Reader:
     async def _runs(self, query: Query) -> list[RunRow]:
         rows = await self._database.rows(query)
         return [*map(run_row, rows)]
+
+    async def ended(
+        self, state: str, before: int, after: tuple[int, str], limit: int
+    ) -> list[RunRow]:
+        """
+        Return at most *limit* runs that have their payloads, oldest end first.
+
+        Args:
+            state: That in which they ended.
+
+            before: Only those that ended then or before.
+
+            after: Only those behind the run with this time of its end, and id.
+
+            limit: The most to return.
+        """
+        place = sa.tuple_(runs.c.ended_at, runs.c.run_id)
+        query = (
+            sa.select(*(runs.c[name] for name in COLUMNS))
+            # The actor is spelled out, for the index.
+            .where(runs.c.actor != sa.literal_column("'{}'"), runs.c.state == state)
+            .where(
+                runs.c.ended_at <= before, place > sa.tuple_(*map(sa.literal, after))
+            )
+            .order_by(runs.c.ended_at, runs.c.run_id)
+        )
+        return await self._runs(query.limit(limit))
+
+    async def size(self, run_id: str) -> tuple[int, int]:
+        """Return how many payloads a run has, and their bytes."""
+        size = sa.func.coalesce(sa.func.sum(sa.func.length(payloads.c.payload)), 0)
+        query = sa.select(sa.func.count(), sa.cast(size, sa.BigInteger))
+        query = query.join_from(events, payloads)
+        found = await self._database.rows(
+            query.where(events.c.stream == stream_of(run_id))
+        )
+        return found[0][0], found[0][1]
+
+    def now(self) -> int:
+        """Return the time, in microseconds since 1970."""
+        return self._database.clock.now()
+
+    async def look(self, do: Callable[[sa.Connection], _T]) -> _T:
+        """Return what *do* returns for a connection, from a thread."""
+        return await self._database.read(do)
 
     async def find_run(self, name: str) -> str:
         """

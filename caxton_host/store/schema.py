@@ -48,6 +48,14 @@ events = sa.Table(
     sa.CheckConstraint("length(hash) = 32", name="ck_events_hash"),
 )
 
+_ERASED = sa.text("type = 'RunErased'")
+sa.Index(
+    "ix_events_erased",
+    events.c.position,
+    sqlite_where=_ERASED,
+    postgresql_where=_ERASED,
+)
+
 #: What a hash binds besides the digest, in the order of `core.log.chain.envelope`.
 ENVELOPE = (
     events.c.stream,
@@ -134,6 +142,13 @@ _partial(
     "state = 'suspended' AND parent IS NOT NULL",
     runs.c.state,
     runs.c.parent,
+)
+_partial(
+    "ix_runs_ended",
+    "ended_at IS NOT NULL AND actor <> '{}'",
+    runs.c.state,
+    runs.c.ended_at,
+    runs.c.run_id,
 )
 _partial("ix_runs_due", "due IS NOT NULL", runs.c.due)
 #: Runs that an older release has begun or changed: see `RunRow.phase`.

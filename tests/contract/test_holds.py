@@ -9,7 +9,7 @@ import pytest
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import RunErased, RunHeld, RunReleased
-from caxton_host.core.log.runs import HOLDS, hold_document
+from caxton_host.core.log.holds import HOLDS, hold_document
 from caxton_host.errors import CaxtonError, NotFoundError, NotKeptError, UsageError
 from tests.contract.conftest import Store
 from tests.unit.store.fakes import run_started

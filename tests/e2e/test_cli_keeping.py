@@ -218,7 +218,7 @@ def test_run_on_hold_is_neither_erased_nor_archived(ran: Shell) -> None:
     assert types.count("RunHeld") == 1
     released = ran("runs", "release", "@last", "--reason", "settled")
     assert released.out == f"run {run} is not on hold\n"
-    assert ran("runs", "show", "@last", "--json").document["hold"] is None
+    assert "hold" not in ran("runs", "show", "@last", "--json").document
     assert ran("runs", "release", "@last", "--reason", "settled").code == 2
     assert ran("audit", "erase", "@last", "--reason", "x").code == 0
 

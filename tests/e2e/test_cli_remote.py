@@ -326,8 +326,7 @@ def test_run_is_held_there_and_released(both: Both) -> None:
     assert both.here("audit", "erase", run, "--reason", "x").code == 2
     assert both.there("runs", "hold", run, "--reason", "odd").code == 2
     assert both.there("runs", "release", run, "--reason", "odd").code == 0
-    shown = both.same("runs", "show", "@last", "--json")
-    assert '"hold": null' in shown.out
+    assert "hold" not in both.same("runs", "show", "@last", "--json").document
 
 
 def test_a_run_there_is_ended_forked_and_not_resumed(both: Both) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -15,7 +15,6 @@ from ..names import AGENTS, called_run, is_called, run_of
 from .events import (
     ApprovalRequested,
     Recorded,
-    RunHeld,
     ToolInvoked,
     outcome_of,
 )
@@ -48,9 +47,6 @@ OUTCOMES = ("ok", "tool_error", "denied", "failed", "in_doubt")
 
 #: Events that name the tool of a call.
 NAMING = (ToolInvoked, ApprovalRequested)
-
-#: Before the id of a run: the stream of its holds.
-HOLDS = "holds/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,19 +297,6 @@ class RunSummary:
         """Return the ``caxton.run/v1`` document."""
         own = {one.name: getattr(self, one.name) for one in fields(self)}
         return {"$type": "caxton.run/v1", **own, "calls": dict(self.calls)}
-
-
-def hold_document(run_id: str, holds: Sequence[Recorded]) -> dict[str, JSON]:
-    """Return the ``caxton.hold/v1`` document of a run, by the stream of its holds."""
-    last = holds[-1] if holds else None
-    held = last.event if last else None
-    return {
-        "$type": "caxton.hold/v1",
-        "run_id": run_id,
-        "hold": {"actor": held.actor, "reason": held.reason, "at": last.recorded_at}
-        if last and isinstance(held, RunHeld)
-        else None,
-    }
 
 
 def call_list(history: Iterable[Recorded]) -> list[JSON]:

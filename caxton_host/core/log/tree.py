@@ -102,14 +102,44 @@ def prove(hashes: Iterable[bytes], indices: Iterable[int]) -> list[list[bytes]]:
 
         indices: From 0; each is smaller than the number of *hashes*.
     """
-    wanted = list(indices)
+    return _prove((sha256(b"\x00" + one).digest() for one in hashes), [*indices])
+
+
+#: The leaves of a part of a tree: as many as are cheap to read again for a proof.
+PART = 1024
+
+
+def part_root(hashes: Iterable[bytes]) -> bytes:
+    """Return the root over `PART` events, or over the last ones."""
+    part = Frontier()
+    part.extend(hashes)
+    return part.root()
+
+
+def prove_in_parts(
+    roots: Iterable[bytes], part: Iterable[bytes], index: int
+) -> list[bytes]:
+    """
+    Return the inclusion proof of leaf *index*.
+
+    Args:
+        roots: Of all parts of the tree, in order.
+
+        part: The hashes of the events in the part of that leaf.
+
+        index: From 0.
+    """
+    (inner,), (outer,) = prove(part, [index % PART]), _prove(roots, [index // PART])
+    return inner + outer
+
+
+def _prove(nodes: Iterable[bytes], wanted: Sequence[int]) -> list[list[bytes]]:
     proofs: dict[int, list[bytes]] = {index: [] for index in wanted}
     # Each peak: number of leaves, hash, and the proofs of the wanted leaves below it.
     peaks: list[tuple[int, bytes, list[list[bytes]]]] = []
-    for index, one in enumerate(hashes):
+    for index, one in enumerate(nodes):
         found = proofs.get(index)
-        count, peak = 1, sha256(b"\x00" + one).digest()
-        below = [] if found is None else [found]
+        count, peak, below = 1, one, [] if found is None else [found]
         while peaks and peaks[-1][0] == count:
             count, peak, below = _joined(peaks.pop(), (count, peak, below))
         peaks.append((count, peak, below))

@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import re
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
@@ -14,16 +15,15 @@ from starlette.responses import Response
 from ...core.calls import JSON, Completed
 from ...core.grants.forks import forking_point
 from ...core.log.events import RunHeld, RunReleased, ToolInvoked, to_payload
+from ...core.log.holds import HOLDS, hold_document
 from ...core.log.requests import RESOLUTIONS, GiveResult, Resolution
 from ...core.log.runs import (
     ENDS,
     GOING_ON,
-    HOLDS,
     OUTCOMES,
     RunFilter,
     RunRow,
     RunSummary,
-    hold_document,
 )
 from ...core.names import stream_of
 from ...errors import StoreError, ToolError, UsageError
@@ -218,17 +218,8 @@ async def _hold(asked: Asked, run_id: str) -> dict[str, JSON]:
     return hold_document(run_id, await asked.service.store.reader.read(HOLDS + run_id))
 
 
-async def hold(asked: Asked) -> Response:
-    """Put a run on hold."""
-    return await _held(asked, RunHeld)
-
-
-async def release(asked: Asked) -> Response:
-    """Release a run from its hold."""
-    return await _held(asked, RunReleased)
-
-
-async def _held(asked: Asked, event: type[RunHeld | RunReleased]) -> Response:
+async def hold(event: type[RunHeld | RunReleased], asked: Asked) -> Response:
+    """Put a run on hold, or release it."""
     run_id = (await asked.service.row(asked.who, asked.path["run"])).run_id
     reason = asked.service.host.redact.text(str(asked.body["reason"]))
     await asked.service.store.holding.record(
@@ -512,7 +503,7 @@ OPERATIONS: tuple[Operation, ...] = (
         about="Put a run on hold: nobody can erase or archive it, nor the runs that it "
         "was forked from, until it is released.",
         scopes=("admin",),
-        handler=hold,
+        handler=partial(hold, RunHeld),
         body=takes(["reason"], reason=REASON),
         answers=_HELD,
         problems=_HOLDING,
@@ -523,7 +514,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/runs/{run}/release",
         about="Release a run from its hold.",
         scopes=("admin",),
-        handler=release,
+        handler=partial(hold, RunReleased),
         body=takes(["reason"], reason=REASON),
         answers=_HELD,
         problems=_HOLDING,

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import sqlite3
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import RunCompleted, RunErased
-from caxton_host.errors import StoreError, UsageError
-from caxton_host.store.copies import Old, archive, backup, old_runs
+from caxton_host.errors import NotKeptError, StoreError, UsageError
+from caxton_host.lib.signing import Keyring
+from caxton_host.store.archive import Archive
+from caxton_host.store.copies import backup
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
@@ -147,112 +147,74 @@ async def written(database: str) -> SqlStore:
     return store
 
 
-async def test_runs_that_ended_before_are_old(database: str) -> None:
-    async with await written(database) as store:
-        found = await old_runs(store.engine, 3_000_000)
-
-    assert [(run.run_id, run.ended_at, run.events) for run in found] == [
-        ("1", 1_000_000, 2),
-        ("2", 2_000_000, 2),
-    ]
-    assert {(run.agent, run.state) for run in found} == {("weather", "completed")}
-    assert all(run.bytes > 100 for run in found)
-
-
-async def test_what_a_run_that_stays_was_forked_from_stays(database: str) -> None:
-    async with await written(database) as store:
-        await forks(store, "2", of="1")
-        await forks(store, "5", of="3", goes_on=True)
-        found = await old_runs(store.engine, 5_000_000)
-
-    # Of the log of run 3 its fork has need; that of run 1 is in no need of it.
-    assert [run.run_id for run in found] == ["fork-2", "1", "2"]
+@asynccontextmanager
+async def kept(database: str, folder: Path) -> AsyncIterator[tuple[SqlStore, Archive]]:
+    """Open the log of `written`, signed, with an archive."""
+    async with await written(database):
+        pass
+    keys = Keyring(folder / "keys")
+    async with opened(database, signer=keys) as store:
+        yield (
+            store,
+            Archive(
+                reader=store.reader,
+                note=await store.seal(),
+                public_key=keys.public_key(),
+                trusted=keys.known(),
+                folder=folder / "archive",
+            ),
+        )
 
 
-async def forks(store: SqlStore, name: str, *, of: str, goes_on: bool = False) -> None:
-    forked_from: dict[str, JSON] = {"run": of, "seq": 1, "hash": "00"}
-    end = RunCompleted(output=None, output_sha256="", fuel=0)
-    log = store.create(f"run/fork-{name}")
-    started = replace(run_started(), forked_from=forked_from)
-    await log.append(started, *(() if goes_on else (end,)))
+async def erase(store: SqlStore, run_id: str, bundle: dict[str, JSON]) -> RunErased:
+    return await store.erasure.erase(
+        run_id, "host/1", actor=ANN, reason="archived", bundle=bundle
+    )
 
 
-async def test_start_that_is_damaged_keeps_nothing(tmp_path: Path) -> None:
-    async with await written(url(tmp_path)) as store:
-        with store.engine.connect() as connection:
-            connection.exec_driver_sql("DROP TRIGGER payloads_no_update")
-            connection.exec_driver_sql("UPDATE payloads SET payload = x'c1'")
-            connection.commit()
-        found = await old_runs(store.engine, 3_000_000)
+async def test_bundle_of_a_host_that_died_is_taken_as_it_is(
+    database: str, tmp_path: Path
+) -> None:  # law 10
+    async with kept(database, tmp_path) as (store, archives):
+        before = await archives.bundle("1")
+        bytes_ = (archives.folder / "1.caxton").read_bytes()
+        await store.create("run/9").append(run_started())
+        archives.note = await store.seal()
 
-    assert [run.run_id for run in found] == ["1", "2"]
+        assert await archives.bundle("1") == before
+        assert (archives.folder / "1.caxton").read_bytes() == bytes_
 
 
-async def test_archived_runs_leave_bundles_and_a_log_that_verifies(
+async def test_other_file_of_that_name_is_not_overwritten(
     database: str, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "archive"
-    async with await written(database) as store:
-
-        async def write(run_id: str, file: Path) -> None:
-            events = await store.reader.read(f"run/{run_id}")
-            await asyncio.to_thread(file.write_text, repr(events))
-
-        async def erase(run_id: str, *, bundle: dict[str, JSON]) -> RunErased:
-            return await store.erasure.erase(
-                run_id, "host/1", actor=ANN, reason="archived", bundle=bundle
-            )
-
-        chosen = await old_runs(store.engine, 3_000_000)
-        moved = [
-            found async for found in archive(chosen, folder, write=write, erase=erase)
-        ]
-
-        assert [(run.run_id, file.name) for run, file in moved] == [
-            ("1", "1.caxton"),
-            ("2", "2.caxton"),
-        ]
-        assert "output 2" in (folder / "2.caxton").read_text()
-        digest = hashlib.sha256((folder / "2.caxton").read_bytes()).hexdigest()
-        erased = (await store.reader.erased())["run/2"]
-        assert erased.bundle == {"name": "2.caxton", "sha256": digest}
-        assert await old_runs(store.engine, 3_000_000) == []
-        assert all(event.event for event in await store.reader.read("run/3"))
-        assert (await verify(store.reader)).first_bad is None
+    async with kept(database, tmp_path) as (store, archives):
+        one, other = archives.folder / "1.caxton", archives.folder / "2.caxton"
+        await archives.bundle("1")
+        one.rename(other)
+        with pytest.raises(StoreError, match="not the bundle of run 2") as caught:
+            await archives.bundle("2")
+        assert caught.value.fix
+        other.write_text("mine")
+        with pytest.raises(StoreError, match="not the bundle of run 2"):
+            await archives.bundle("2")
+        assert other.read_text() == "mine"
+        # The beginning of a run that went on is not all of it.
+        started = await store.resume_log("run/4")
+        archives.note = await store.seal()
+        await archives.bundle("4")
+        await started.append(RunCompleted(output=1, output_sha256="", fuel=0))
+        archives.note = await store.seal()
+        with pytest.raises(StoreError, match="ends with another event"):
+            await archives.bundle("4")
 
 
-async def test_run_whose_bundle_fails_is_not_erased(
-    database: str, tmp_path: Path
-) -> None:
-    erased: list[str] = []
+async def test_erased_run_gets_no_bundle(database: str, tmp_path: Path) -> None:
+    async with kept(database, tmp_path) as (store, archives):
+        await erase(store, "1", {})
+        archives.note = await store.seal()
 
-    async def write(run_id: str, file: Path) -> None:
-        await asyncio.to_thread(file.write_text, run_id)
-        if run_id == "2":
-            raise OSError("no space left")
+        with pytest.raises(NotKeptError, match="erased before"):
+            await archives.bundle("1")
 
-    async def erase(run_id: str, *, bundle: dict[str, JSON]) -> None:
-        assert bundle["name"] == f"{run_id}.caxton"
-        erased.append(run_id)
-
-    moved: list[Old] = []
-    async with await written(database) as store:
-        chosen = await old_runs(store.engine, 3_000_000)
-        work = archive(chosen, tmp_path, write=write, erase=erase)
-        moved.append((await anext(work))[0])
-        with pytest.raises(OSError, match="no space"):
-            await anext(work)
-
-    assert erased == ["1"]
-    assert [run.run_id for run in moved] == ["1"]
-    assert partial(tmp_path) == []
-    assert (tmp_path / "1.caxton").exists()
-    assert not (tmp_path / "2.caxton").exists()
-
-
-async def test_log_that_cannot_be_read_is_said_so(tmp_path: Path) -> None:
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/none.db")
-
-    with pytest.raises(StoreError, match="cannot be read"):
-        await old_runs(engine, 1)
-    engine.dispose()
+    assert [*archives.folder.iterdir()] == []

@@ -54,7 +54,40 @@ RULE = "[[agents.a.allow]]\ntools = ['before/x']\n"
 DENY = "[[agents.a.deny]]\ntools = ['before/x']\n"
 FIRST = "[[agents.a.allow]]\ntools = ['before/y']\n\n"
 
+KEEP = "[[retention.rules]]\n"
+
 MISTAKES = [
+    Mistake("[retention]\narchives = 'a'  #!", "retention.archives", "write archive"),
+    Mistake("[[retention.rules]]  #!\nafter = '9d'", "retention.rules.1", "action ="),
+    Mistake(
+        f"{KEEP}action = 'remove'  #!", "retention.rules.1.action", 'one of "archive"'
+    ),
+    Mistake(
+        f"{KEEP}action = 'erase'\nafter = 'soon'  #!",
+        "retention.rules.1.after",
+        '"15m"',
+    ),
+    Mistake(
+        f"{KEEP}action = 'keep'\nstates = ['running']  #!",
+        "retention.rules.1.states.1",
+        'one of "completed"',
+    ),
+    deeper("[[retention.rules]]  #!\naction = 'erase'", "retention.rules.1", "after ="),
+    deeper(
+        f"{KEEP}action = 'keep'\nafter = '9d'  #!",
+        "retention.rules.1.after",
+        "remove it",
+    ),
+    deeper(
+        f"{KEEP}action = 'keep'\nagents = []  #!",
+        "retention.rules.1.agents",
+        "remove it",
+    ),
+    deeper(
+        f"{KEEP}action = 'keep'\n{KEEP}after = '9d'\naction = 'archive'  #!",
+        "retention.rules.2.action",
+        'archive = "archive"',
+    ),
     # The file.
     Mistake("version = 2  #!", "version", "version = 1"),
     Mistake("servres = {}  #!", "servres", "write servers"),

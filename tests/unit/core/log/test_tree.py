@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from caxton_host.core.log.tree import (
     EMPTY,
+    PART,
     Frontier,
     consistency,
     inclusion,
     is_consistent,
     node,
+    part_root,
     prove,
+    prove_in_parts,
 )
 
 #: The leaves and roots of the test data of Certificate Transparency itself
@@ -183,3 +186,15 @@ def test_a_proof_of_nothing_is_none() -> None:
     assert not is_consistent(0, EMPTY, 5, EMPTY, [])
     assert inclusion(EMPTY, 0, 0, []) is None
     assert inclusion(EMPTY, 0, 1, [EMPTY]) is None
+
+
+@pytest.mark.parametrize("size", [1, 1023, 1024, 1025, 2048, 3000, 5 * 1024 + 1])
+def test_proof_from_the_roots_of_parts_is_the_proof(size: int) -> None:
+    hashes = [sha256(str(number).encode()).digest() for number in range(size)]
+    parts = [hashes[at : at + PART] for at in range(0, size, PART)]
+    roots = [*map(part_root, parts)]
+    indices = {0, size // 2, size - 1}
+
+    found = {n: prove_in_parts(roots, parts[n // PART], n) for n in indices}
+
+    assert found == {n: prove(hashes, [n])[0] for n in indices}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ..core.log.chain import Verdict
     from ..core.log.checkpoint import Note
     from ..core.log.events import RunErased
+    from ..store.verified import Verified
 
 
 @click.group("audit")
@@ -71,6 +73,7 @@ _outside = click.option(
     help="Verify this bundle, without a database.",
 )
 @click.option("--copy", is_flag=True, help="The log is a copy, and may be older.")
+@click.option("--full", is_flag=True, help="Also what was verified before.")
 def verify(
     host: HostApi,
     run: str | None,
@@ -78,6 +81,7 @@ def verify(
     keys: tuple[str, ...],
     bundle: Path | None,
     copy: bool,
+    full: bool,
     as_json: bool,
 ) -> None:
     """
@@ -87,7 +91,12 @@ def verify(
     removed event or run; events moved between runs; a forged checkpoint; and the
     removal of events before the newest checkpoint that it is given. Nobody can detect
     that events after that checkpoint were removed: keep checkpoints elsewhere.
-    Nothing is written and no key is created.
+    Nothing is written to the log and no key is created.
+
+    Of a log of more than 50,000 events, the first ones that this machine has verified
+    before are not checked again: somebody who changes those in place is not noticed.
+    The output says how many they are; --full checks all. With RUN, --checkpoint, --key
+    or --copy everything is checked.
 
     The log is also compared with what this machine signed last. With --copy it may
     have less: the number of missing events is printed.
@@ -102,6 +111,7 @@ def verify(
     Examples:
       caxton audit verify
       caxton audit verify @last --json
+      caxton audit verify --full
       caxton audit verify --checkpoint anchored.txt
       caxton --db sqlite:///copy.db audit verify --copy
       caxton audit verify --bundle run.caxton --key 3b6a27bc...
@@ -109,16 +119,18 @@ def verify(
     known = trusted(host, keys)
     kept = [note for path in outside for note in _notes(path)]
     if bundle is None:
-        found = wait(_verify(host, run, known, kept, copy=copy))
+        again = not (run or outside or keys or copy)
+        work = _verify(host, run, known, kept, copy=copy, again=again, full=full)
+        found, before = wait(work)
     elif run is None:
-        _, found = of_bundle(bundle, known, kept)
+        before, (_, found) = None, of_bundle(bundle, known, kept)
     else:
         raise UsageError("a bundle is of one run", fix="leave RUN or --bundle out")
     if as_json:
-        show(audit_document(found))
+        show(audit_document(found, before))
     else:
         say(f"{audit_line(found)}, checked: {', '.join(CHECKED)}")
-        say_signed(found)
+        say_signed(found, before)
     if found.verdict != "intact":
         refuse(found, bundled=bundle is not None)
         raise Exit(AUDIT)
@@ -131,20 +143,37 @@ async def _verify(
     kept: list[Note],
     *,
     copy: bool,
-) -> Verdict:
+    again: bool,
+    full: bool,
+) -> tuple[Verdict, Verified | None]:
+    """Verify the log, and return the verification before it if this one goes on."""
+    from ..lib.machine import SystemClock
     from ..lib.signing import judge
     from ..store.incarnation import Marks, signed_here
-    from ..store.verify import verify
+    from ..store.verified import Verifications, Verified
+    from ..store.verify import LARGE, verify_since
 
+    state = host.paths().state
     async with host.log() as store:
         stream = stream_of(await store.reader.find_run(run)) if run else None
-        signed = signed_here(store.engine, Marks.of(host.paths().state))
+        signed = signed_here(store.engine, Marks.of(state))
         if signed and judge(signed, known) == "trusted":
             kept.append(signed)
+        past = Verifications.of(store.engine, state, keyring(host)) if again else None
+        before = past.newest() if past and not full else None
+        if before and before.place.tree.size <= LARGE:
+            before = None
+        since = before.place if before else None
         with patience("verifying"):
-            return await verify(
-                store.reader, stream=stream, trusted=known, outside=kept, copy=copy
+            found, place = await verify_since(
+                store.reader, since, stream, trusted=known, outside=kept, copy=copy
             )
+    if past and place and found.verdict == "intact":
+        at = SystemClock().now()
+        first = before.full_at if before else at
+        with suppress(OSError):  # The folder may be read-only.
+            past.keep(Verified(place=place, at=at, full_at=first))
+    return found, before
 
 
 @on_host(command.command("export"))

@@ -11,11 +11,13 @@ from ..core.log.checkpoint import Note, fingerprint, parse_key
 from ..errors import BadBytes, UsageError
 from .context import HostApi
 from .output import complain, counted, note, patience, say
+from .run_text import second
 
 if TYPE_CHECKING:
     from ..core.log.bundle import Bundle
     from ..core.log.chain import Verdict
     from ..lib.signing import Keyring
+    from ..store.verified import Verified
 
 
 _NAMED = 5
@@ -68,8 +70,14 @@ def audit_line(found: Verdict) -> str:
     return f"{found.verdict}: {events} in {counted(found.streams, 'stream')}"
 
 
-def say_signed(found: Verdict) -> None:
-    """Print what a trusted key has signed."""
+def say_signed(found: Verdict, before: Verified | None = None) -> None:
+    """Print what a trusted key has signed, and what was verified before."""
+    if before:
+        say(
+            f"before: the first {counted(found.before, 'event')} were verified on "
+            f"{second(before.at)} UTC, all at once on {second(before.full_at)}; "
+            "--full checks them again"
+        )
     if found.erased:
         named = ", ".join(found.erased_runs[:_NAMED])
         more = len(found.erased_runs) - _NAMED
@@ -116,7 +124,7 @@ def refuse(found: Verdict, *, bundled: bool) -> None:
     )
 
 
-def audit_document(found: Verdict) -> dict[str, JSON]:
+def audit_document(found: Verdict, before: Verified | None = None) -> dict[str, JSON]:
     """Return the ``caxton.audit/v1`` document of a verification."""
     bad, signed, signer = found.first_bad, found.checkpoint, found.signer
     public = signer.public_key if signer else None
@@ -128,6 +136,13 @@ def audit_document(found: Verdict) -> dict[str, JSON]:
         "events": found.events,
         "erased": found.erased,
         "erased_runs": [*found.erased_runs],
+        "before": {
+            "events": found.before,
+            "verified_at": before.at,
+            "full_at": before.full_at,
+        }
+        if before
+        else None,
         "behind": found.behind,
         "lag": found.lag,
         "checkpoint": {

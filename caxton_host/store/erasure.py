@@ -205,16 +205,23 @@ class RecordedErasure:
     columns: Sequence[Any]
 
 
-def erased_runs(connection: sa.Connection) -> dict[str, RunErased]:
-    """Return what was erased, by the stream of the run."""
-    return {stream: found.event for stream, found in erasures(connection).items()}
+def erased_runs(
+    connection: sa.Connection, *where: sa.ColumnElement[bool]
+) -> dict[str, RunErased]:
+    """Return what was erased, by the stream of the run; see `erasures`."""
+    found = erasures(connection, where=where)
+    return {stream: one.event for stream, one in found.items()}
 
 
 def erasures(
-    connection: sa.Connection, *columns: sa.ColumnElement[Any]
+    connection: sa.Connection,
+    *columns: sa.ColumnElement[Any],
+    where: Sequence[sa.ColumnElement[bool]] = (),
 ) -> dict[str, RecordedErasure]:
     """
     Return the erasures, by the stream of the run, with *columns* of each.
+
+    Only those of which *where* holds.
 
     Only an unchanged event in its place counts: an edited erasure, or another event
     that was turned into one, excuses nothing.
@@ -239,7 +246,7 @@ def erasures(
             ),
         )
         # Spelled out, for the index.
-        .where(events.c.type == sa.literal_column(f"'{_TYPE}'"))
+        .where(events.c.type == sa.literal_column(f"'{_TYPE}'"), *where)
         .order_by(events.c.position)
     )
     found: dict[str, RecordedErasure] = {}

@@ -316,7 +316,7 @@ class Marks:
 
     def knows(self, incarnation: str) -> bool:
         """Return whether this machine has written to that log."""
-        return self._path(incarnation).exists()
+        return self.path(incarnation).exists()
 
     def newest(self, incarnation: str) -> Note | None:
         """
@@ -325,7 +325,7 @@ class Marks:
         Raises:
             ConfigError: The file does not hold a checkpoint.
         """
-        path = self._path(incarnation)
+        path = self.path(incarnation)
         try:
             data = path.read_bytes()
             return parse_note(data) if data else None
@@ -347,7 +347,7 @@ class Marks:
 
             note: The checkpoint; ``None``: only note that the log is known here.
         """
-        path = self._path(incarnation)
+        path = self.path(incarnation)
         known = self.newest(incarnation)
         size = known.checkpoint.size if known else -1
         if path.exists() and (note is None or note.checkpoint.size <= size):
@@ -383,14 +383,20 @@ class Marks:
         self._write(path, text)
 
     def _file(self, incarnation: str) -> Path:
-        return self._path(incarnation).with_suffix(".file")
+        return self.path(incarnation).with_suffix(".file")
 
     def _write(self, path: Path, text: str) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         replace_file(path, text.encode("utf-8", "surrogateescape"), mode=0o600)
         on_disk(path)
 
-    def _path(self, incarnation: str) -> Path:
+    def path(self, incarnation: str) -> Path:
+        """
+        Return the file of a log.
+
+        Raises:
+            LogBrokenError: No host gives such a name.
+        """
         if not _NAME.fullmatch(incarnation):
             # From the database, and used as the name of a file.
             raise LogBrokenError("the name of the log is not one that a host gives")

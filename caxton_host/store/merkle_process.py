@@ -4,7 +4,7 @@ A Merkle tree that grows in its own process, in parallel to the check of the cha
     python -I -m caxton_host.store.merkle_process
 
 Both are limited by the interpreter, and independent of each other. Each message follows
-its length: first a frontier to continue from, then lists of hashes; the root is
+its length: first a frontier to continue from, then lists of hashes; the frontier is
 returned for an empty list. Until the process has surely started, the tree grows in this
 one.
 """
@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import IO, Any, Self, cast
 
@@ -23,7 +24,7 @@ from ..core.log.tree import Frontier
 from ..errors import StoreError
 
 _LENGTH = struct.Struct(">I")
-_ROOT = 32
+_PEAK = 32
 #: Leaves that are added in this process: as many as are checked while the other starts.
 _FIRST = 30_000
 
@@ -32,13 +33,17 @@ class Apart:
     """
     A growing `Frontier` in another process. To be closed.
 
+    Args:
+        start: The tree to continue.
+
     Attributes:
         size: The number of its leaves.
     """
 
-    def __init__(self) -> None:
-        self._here: Frontier | None = Frontier()
-        self.size = 0
+    def __init__(self, start: Frontier | None = None) -> None:
+        self._here: Frontier | None = start.copy() if start else Frontier()
+        self.size = self._here.size
+        self._until = self.size + _FIRST
         self._process = subprocess.Popen(  # noqa: S603 -- this very module
             [sys.executable, "-I", "-m", __name__],
             stdin=subprocess.PIPE,
@@ -71,25 +76,26 @@ class Apart:
         self.size += len(hashes)
         if self._here is not None:
             self._here.extend(cast("Sequence[bytes]", hashes))
-            if self.size >= _FIRST:
+            if self.size >= self._until:
                 self._send((self.size, self._here.peaks))
                 self._here = None
         elif hashes:
             self._send([*hashes])
 
-    def ask(self) -> Callable[[], bytes]:
-        """Request the root of the tree as it is now, and return how to fetch it."""
+    def ask(self) -> Callable[[], Frontier]:
+        """Request the tree as it is now, and return how to fetch it."""
         if self._here is not None:
-            root = self._here.root()
-            return lambda: root
+            tree = self._here.copy()
+            return lambda: tree
         self._send([])
-        return self._answer
+        return partial(self._answer, self.size)
 
-    def _answer(self) -> bytes:
-        found = _opened(self._process.stdout).read(_ROOT)
-        if len(found) != _ROOT:
+    def _answer(self, size: int) -> Frontier:
+        length = _PEAK * size.bit_count()
+        found = _opened(self._process.stdout).read(length)
+        if len(found) != length:
             raise _gone()
-        return found
+        return Frontier.parse(size, found)
 
     def _send(self, what: list[object] | tuple[int, list[bytes]]) -> None:
         pipe, data = _opened(self._process.stdin), marshal.dumps(what)
@@ -124,7 +130,7 @@ def main() -> None:
     for hashes in messages:
         tree.extend(hashes)
         if not hashes:
-            answers.write(tree.root())
+            answers.write(tree.to_bytes())
             answers.flush()
 
 

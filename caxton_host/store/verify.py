@@ -21,10 +21,10 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -42,11 +42,32 @@ from .merkle_process import Apart
 from .reader import Reader
 from .schema import blobs, checkpoints, events, payloads, tree, xid
 
+_T = TypeVar("_T")
+
 _AT_ONCE = 1000
-#: Events: what takes longer than to start a process.
-_LARGE = 50_000
+#: Events: what takes longer than to start a process, and than anybody minds to wait.
+LARGE = 50_000
 _WIDTH = len(Stored._fields)
 _HASH, _TIME = 8, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """
+    A place up to which a log was verified.
+
+    Attributes:
+        tree: Over the events up to there.
+
+        origin: Of the log.
+
+        position: Of the last of these events; on PostgreSQL with its transaction.
+    """
+
+    tree: Frontier
+    origin: str
+    position: int
+    xid: str = ""
 
 
 async def verify(
@@ -76,11 +97,48 @@ async def verify(
 
         StoreError: Its server cannot be reached.
     """
-    look = partial(_look, reader.engine, stream, trusted, outside, copy=copy)
+    found = verify_since(
+        reader, None, stream, trusted=trusted, outside=outside, copy=copy
+    )
+    return (await found)[0]
+
+
+async def verify_since(  # noqa: PLR0913 -- what `verify` is given
+    reader: Reader,
+    since: Place | None,
+    stream: str | None = None,
+    *,
+    trusted: Collection[bytes] = (),
+    outside: Sequence[Note] = (),
+    copy: bool = False,
+) -> tuple[Verdict, Place | None]:
+    """
+    Check what comes behind a place, and return where a trusted checkpoint ends now.
+
+    The events of that part, their chains, and the tree that grows from the known one
+    are checked as by `verify`. Payloads, envelopes and blobs from before are not read
+    again: who changes them in place is not noticed.
+
+    Args:
+        reader: See `verify`.
+
+        since: Where the log was verified before; ``None``: nowhere.
+
+        stream: See `verify`; not with *since*.
+
+        trusted: See `verify`.
+
+        outside: The same; of sizes before that place, they were compared then.
+
+        copy: See `verify`.
+    """
+    least = since.tree.size if since else 0
+    outside = [note for note in outside if note.checkpoint.size >= least]
+    look = partial(_look, reader.engine, stream, trusted, outside, since, copy=copy)
     return await asyncio.to_thread(_verify, look)
 
 
-def _verify(look: Callable[..., Verdict]) -> Verdict:
+def _verify(look: Callable[..., _T]) -> _T:
     try:
         try:
             return look(lenient=False)
@@ -102,42 +160,66 @@ def _look(  # noqa: PLR0913 -- what `verify` was given
     stream: str | None,
     trusted: Collection[bytes],
     outside: Sequence[Note],
+    since: Place | None,
     *,
     copy: bool,
     lenient: bool,
-) -> Verdict:
+) -> tuple[Verdict, Place | None]:
     shared = engine.dialect.name == "postgresql"
     order = [xid, events.c.position] if shared else [events.c.position]
+    behind = [_behind(order, since)] if since else []
     chains = Chains(erasable=_is_run)
     with (
         _connected(engine, lenient=lenient) as before,
         # Read first: a checkpoint that is signed meanwhile would look like a cut log.
-        closing(_claims(before)) as said,
+        closing(_claims(before, since)) as said,
         _connected(engine, lenient=lenient) as connection,
-        _tree(connection) as grown,
+        _tree(connection, since) as grown,
     ):
         told = claims(said, outside, trusted)
-        roots = Roots(told, grown, numbered=not shared, copy=copy)
+        roots = Roots(told, grown, numbered=not shared, copy=copy, since=since)
         # A run may be erased during the scan: only runs that were erased before it may
         # have no payload, and only after it all erasures are known.
-        restorable = erased_runs(connection)
+        restorable = erased_runs(connection, *behind)
         if stream is None:
-            _whole(connection, order, chains, roots)
+            _whole(connection, order, chains, roots, behind)
         else:
             _one(connection, stream, order, chains, roots)
         if chains.erased:
-            known = erased_runs(connection)
+            known = erased_runs(connection, *behind)
             chains.excuse({name: one.events for name, one in known.items()})
         chains.refuse_restored(restorable)
-        faults = [*chains.faults, *_blobs(connection)]
-        return roots.verdict(chains, faults)
+        faults = [*chains.faults, *([] if since else _blobs(connection))]
+        verdict = roots.verdict(chains, faults)
+        return verdict, _placed(connection, roots.place, shared=shared)
 
 
-def _tree(connection: sa.Connection) -> AbstractContextManager[Frontier | Apart]:
-    """Return a tree, in this process for a small log."""
+def _behind(
+    order: Sequence[sa.ColumnElement[Any]], place: Place
+) -> sa.ColumnElement[bool]:
+    first = [sa.cast(place.xid, xid.type)] if place.xid else []
+    return sa.tuple_(*order) > sa.tuple_(*first, sa.literal(place.position))
+
+
+def _placed(
+    connection: sa.Connection, place: Place | None, *, shared: bool
+) -> Place | None:
+    """Return a place with its transaction."""
+    if place is None or not shared:
+        return place
+    query = sa.select(sa.cast(xid, sa.Text)).select_from(events)
+    (row,) = rows(connection, query.where(events.c.position == place.position))
+    return replace(place, xid=row[0])
+
+
+def _tree(
+    connection: sa.Connection, since: Place | None
+) -> AbstractContextManager[Frontier | Apart]:
+    """Return the tree to grow, in this process for few events."""
     (last,) = next(rows(connection, sa.select(sa.func.max(events.c.position))))
-    large = isinstance(last, int) and last > _LARGE
-    return Apart() if large else nullcontext(Frontier())
+    start, position = (since.tree, since.position) if since else (Frontier(), 0)
+    large = isinstance(last, int) and last - position > LARGE
+    return Apart(start) if large else nullcontext(start.copy())
 
 
 def _is_run(stream: str) -> bool:
@@ -149,9 +231,20 @@ def _whole(
     order: Sequence[sa.ColumnElement[Any]],
     chains: Chains,
     roots: Roots,
+    behind: Sequence[sa.ColumnElement[bool]],
 ) -> None:
     query = _stored().add_columns(events.c.position).order_by(*order)
+    if behind:
+        one = events.alias()
+        previous = (
+            sa.select(one.c.hash)
+            .where(one.c.stream == events.c.stream, one.c.seq == events.c.seq - 1)
+            .scalar_subquery()
+        )
+        query = query.where(*behind).add_columns(previous)
     for page in _pages(connection, query):
+        if behind:
+            chains.go_on(page)
         chains.check(page)
         roots.add(
             [row[_HASH] for row in page],
@@ -191,18 +284,21 @@ def _pages(connection: sa.Connection, query: Query) -> Iterator[list[Columns]]:
         return
     # Through SQLAlchemy each row costs a third of its check.
     compiled = query.compile(dialect=connection.dialect)
-    with closing(driver.execute(str(compiled), [*compiled.params.values()])) as cursor:
+    values = [compiled.params[name] for name in compiled.positiontup or ()]
+    with closing(driver.execute(str(compiled), values)) as cursor:
         while page := cursor.fetchmany(_AT_ONCE):
             yield page
 
 
-def _claims(connection: sa.Connection) -> Generator[Claim]:
+def _claims(connection: sa.Connection, since: Place | None) -> Generator[Claim]:
     """Return the roots that the database claims, in the order of sizes."""
+    least = since.tree.size if since else 0
     grown = sa.select(tree.c.size, tree.c.frontier)
     (size, frontier) = next(rows(connection, grown), (0, b""))
     signed = sa.select(
         checkpoints.c.size, checkpoints.c.note, checkpoints.c.public_key
-    ).order_by(checkpoints.c.size, checkpoints.c.id)
+    ).where(checkpoints.c.size >= least)
+    signed = signed.order_by(checkpoints.c.size, checkpoints.c.id)
     found = rows(connection, signed)
     first = next(found, None)
     return _merged(Claim.of_tree(size, frontier), first, found)
@@ -341,6 +437,8 @@ class Roots:
 
         copy: The log is a copy: checkpoints that were kept elsewhere may be ahead of
             it.
+
+        since: Where *tree* begins.
     """
 
     def __init__(
@@ -350,21 +448,24 @@ class Roots:
         *,
         numbered: bool,
         copy: bool = False,
+        since: Place | None = None,
     ) -> None:
         self._claims = claims
         self._next = next(claims, None)
         self._numbered = numbered
         self._copy = copy
         self._tree = tree
-        self._origin: str | None = None
-        self._last = self._time = 0
+        self._origin = since.origin if since else None
+        self._last = self._at = since.position if since else 0
+        self._time = 0
         self._backwards = 0
-        self._true = 0
+        self._true = self._before = tree.size
         self._false: tuple[int, int, int] | None = None
         self._faults: list[Fault] = []
         self._newest: Checkpoint | None = None
         self._unknown: Claim | None = None
-        self._asked: tuple[Claim, int, Callable[[], bytes]] | None = None
+        self._newest_at: tuple[Frontier, int] | None = None
+        self._asked: tuple[Claim, int, int, Callable[[], Frontier]] | None = None
 
     def add(
         self, hashes: Sequence[Any], times: Sequence[Any], positions: Sequence[int]
@@ -382,9 +483,11 @@ class Roots:
             until = self._next.size - (end - len(hashes))
             self._grow(hashes[at : max(at, until)])
             at = max(at, until)
+            self._at = positions[at - 1] if at else self._at
             self._ask(self._next)
             self._next = next(self._claims, None)
         self._grow(hashes[at:])
+        self._at = positions[-1]
 
     def verdict(self, chains: Chains, faults: Sequence[Fault]) -> Verdict:
         """Return the verdict, once all events were added."""
@@ -411,7 +514,16 @@ class Roots:
             erased=chains.missing,
             erased_runs=chains.erased_runs,
             lag=lag,
+            before=self._before,
         )
+
+    @property
+    def place(self) -> Place | None:
+        """Where the newest trusted checkpoint ends, once there is a verdict."""
+        if self._newest_at is None or self._origin is None:
+            return None
+        tree, position = self._newest_at
+        return Place(tree=tree, origin=self._origin, position=position)
 
     def _grow(self, hashes: Sequence[Any]) -> None:
         try:
@@ -448,22 +560,25 @@ class Roots:
             return
         if isinstance(self._tree, Apart):
             # Fetched with the next claim, so that nothing waits for it.
-            self._asked = claim, self._backwards, self._tree.ask()
+            self._asked = claim, self._backwards, self._at, self._tree.ask()
         else:
-            self._judge(claim, self._backwards, self._tree.root())
+            self._judge(claim, self._backwards, self._at, self._tree.copy())
 
     def _settle(self) -> None:
         if self._asked is not None:
-            claim, backwards, answer = self._asked
+            claim, backwards, position, answer = self._asked
             self._asked = None
-            self._judge(claim, backwards, answer())
+            self._judge(claim, backwards, position, answer())
 
-    def _judge(self, claim: Claim, backwards: int, root: bytes) -> None:
-        if claim.size == 0 or claim.root == root:
+    def _judge(
+        self, claim: Claim, backwards: int, position: int, tree: Frontier
+    ) -> None:
+        if claim.size == 0 or claim.root == tree.root():
             if claim.note:
                 self._true = claim.size
             if claim.note and claim.judged == "trusted":
                 self._newest = claim.note.checkpoint
+                self._newest_at = tree, position
         elif claim.note is None:
             self._tell("tree", "the stored tree is not that of the log")
         elif self._false is None:

@@ -178,6 +178,109 @@ def test_what_came_behind_the_newest_checkpoint_is_said_to_be_unseen(
     assert "removing them cannot be detected" in done.out
 
 
+@pytest.fixture
+def large(host: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """A host whose log counts as large."""
+    monkeypatch.setattr("caxton_host.store.verify.LARGE", 1)
+    return host
+
+
+def events_of(shell: Shell, *words: str) -> tuple[int, int]:
+    """Return how many events are verified now, and were before."""
+    done = shell("audit", "verify", "--json", *words)
+    assert done.code == 0, done.err
+    before = done.document["before"]
+    return done.document["events"], before["events"] if before else 0
+
+
+def test_a_large_log_is_verified_from_where_it_was(large: Shell) -> None:
+    whole = large("audit", "verify")
+    assert "before:" not in whole.out
+    events = large("audit", "verify", "--full", "--json").document["events"]
+    assert events_of(large) == (0, events)
+    large("run", "weather", "-q")
+
+    done = large("audit", "verify")
+
+    assert done.code == 0, done.err
+    assert re.search(
+        rf"before: the first {events} events were verified on .* UTC, all at once on "
+        r".*; --full checks them again\n",
+        done.out,
+    )
+    document = large("audit", "verify", "--json").document
+    assert document["before"]["full_at"] < document["before"]["verified_at"]
+    assert (document["verdict"], document["events"]) == ("intact", 0)
+    everything = document["before"]["events"]
+    assert events_of(large, "--full") == (everything, 0)
+    assert events_of(large, "--key", key_of(large)) == (everything, 0)
+    assert events_of(large, "--copy") == (everything, 0)
+    assert events_of(large, "@last")[1] == 0
+    large("audit", "checkpoint", "-o", "kept.txt")
+    assert events_of(large, "--checkpoint", "kept.txt") == (everything, 0)
+
+
+def test_change_since_the_last_verification_is_found(large: Shell) -> None:
+    large("audit", "verify")
+    large("run", "weather", "-q")
+    with large.tampering() as connection:
+        connection.execute(
+            "UPDATE payloads SET payload = salt WHERE position = "
+            "(SELECT max(position) - 1 FROM events)"
+        )
+
+    done = large("audit", "verify")
+
+    assert done.code == 5
+    assert "its payload is not what was written" in done.err
+    assert large("audit", "verify", "--full").code == 5
+
+
+def test_change_in_place_is_found_with_full(large: Shell) -> None:
+    large("audit", "verify")
+    with large.tampering() as connection:
+        connection.execute("UPDATE payloads SET payload = salt WHERE position = 2")
+
+    unseen = large("audit", "verify")
+
+    assert (unseen.code, "--full checks them again" in unseen.out) == (0, True)
+    assert large("audit", "verify", "--full").code == 5
+    # What is broken is not where the next one goes on.
+    assert large("audit", "verify").code == 0
+
+
+def test_a_small_log_is_always_verified_in_full(host: Shell) -> None:
+    host("audit", "verify")
+    with host.tampering() as connection:
+        connection.execute("UPDATE payloads SET payload = salt WHERE position = 2")
+
+    assert host("audit", "verify").code == 5
+
+
+def test_another_database_of_that_name_is_verified_in_full(
+    large: Shell, tmp_path: Path
+) -> None:
+    large("audit", "verify")
+    copy = tmp_path / "copy.db"
+    assert large("db", "backup", str(copy)).code == 0
+
+    done = large("--db", f"sqlite:///{copy}", "audit", "verify", "--json")
+
+    assert (done.code, done.document["before"]) == (0, None)
+    assert events_of(large)[0] == 0
+
+
+def test_verification_needs_no_folder_that_can_be_written(large: Shell) -> None:
+    folder = large.home / "state" / "caxton" / "signed"
+    assert large("audit", "verify").code == 0
+    (kept,) = folder.glob("*.verified")
+    assert kept.stat().st_mode & 0o777 == 0o600
+    kept.unlink()
+    kept.mkdir()  # Nobody, not even root, writes a file there.
+
+    assert events_of(large)[1] == 0
+
+
 def test_a_key_is_rotated_and_what_it_signed_stays_valid(host: Shell) -> None:
     old = key_of(host)
     before = exported(host).read_bytes()

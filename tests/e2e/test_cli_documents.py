@@ -128,6 +128,7 @@ AUDIT: Mapping[str, Any] = {
     "streams": COUNT,
     "events": COUNT,
     "erased": COUNT,
+    "before": NULL,
     "behind": COUNT,
     "lag": COUNT,
     "erased_runs": [],

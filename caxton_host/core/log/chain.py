@@ -220,6 +220,8 @@ class Verdict:
         erased_runs: The ids of their runs.
 
         lag: The number of events that a copy lacks of those signed elsewhere.
+
+        before: The number of first events that were verified before, and not again.
     """
 
     streams: int
@@ -231,6 +233,7 @@ class Verdict:
     erased: int = 0
     erased_runs: tuple[str, ...] = ()
     lag: int = 0
+    before: int = 0
 
     @property
     def verdict(self) -> Literal["intact", "broken", "signer_unknown"]:
@@ -238,7 +241,8 @@ class Verdict:
         if self.faults:
             return "broken"
         trusted = self.signer is not None and self.signer.trusted
-        return "intact" if trusted or not self.events else "signer_unknown"
+        is_empty = not self.events and not self.before
+        return "intact" if trusted or is_empty else "signer_unknown"
 
     @property
     def first_bad(self) -> tuple[str, int, str] | None:
@@ -272,6 +276,8 @@ class Chains:
         self.faults: list[Fault] = []
         self._erasable = erasable
         self._heads: dict[Any, tuple[int, bytes] | None] = {}
+        # The number of the last event that was checked before, by stream.
+        self._before: dict[Any, int] = {}
 
     @property
     def streams(self) -> int:
@@ -287,6 +293,23 @@ class Chains:
     def erased_runs(self) -> tuple[str, ...]:
         """The ids of the runs with erased payloads, sorted."""
         return tuple(sorted(run_of(stream) for stream in self.erased))
+
+    def go_on(self, rows: Collection[Sequence[Any]]) -> None:
+        """
+        Go on with streams that were checked before, in front of `check`.
+
+        Args:
+            rows: Those of `check`; the last column of each is the hash of the event
+                before it in its stream, or ``None``.
+        """
+        for row in rows:
+            stream, seq, previous = row[0], row[1], row[-1]
+            if stream in self._before:
+                continue
+            self._before[stream] = 0
+            if isinstance(seq, int) and previous:
+                self._heads[stream] = seq - 1, previous
+                self._before[stream] = seq - 1
 
     def excuse(self, known: Mapping[str, int]) -> None:
         """
@@ -304,7 +327,7 @@ class Chains:
             if gone.last > allowed:
                 del self.erased[stream]
                 self._bad_payload(stream, max(gone.first, allowed + 1), _MISSING)
-            elif gone.total < allowed:
+            elif gone.total < allowed - self._before.get(stream, 0):
                 del self.erased[stream]
                 self._bad_payload(stream, gone.leading + 1, _RESTORED)
 
@@ -346,7 +369,7 @@ class Chains:
         fault = self._fault(row, head[0] + 1, head[1])
         if fault is None:
             first, _, count, leading = self.erased.get(
-                row.stream, Gone(row.seq, 0, 0, 0)
+                row.stream, Gone(row.seq, 0, 0, self._before.get(row.stream, 0))
             )
             leading += row.seq == leading + 1
             self.erased[row.stream] = Gone(first, row.seq, count + 1, leading)

@@ -223,7 +223,7 @@ async def test_a_forger_who_also_removes_checkpoints_meets_those_kept_elsewhere(
 async def test_a_large_log_is_judged_alike(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("caxton_host.store.verify._LARGE", 0)
+    monkeypatch.setattr("caxton_host.store.verify.LARGE", 0)
     monkeypatch.setattr("caxton_host.store.merkle_process._FIRST", 3)
     first, last = await written(tmp_path)
     assert (await checked(tmp_path, first, last)).verdict == "intact"

@@ -220,7 +220,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                 callers=tooling.callers,
                 admission=Admission(config.places.runs),
                 watch=watch,
-                freezes=FreezeWatch(store.reader),
+                freezes=FreezeWatch(store.reader, store.bell),
                 present=tools.grant,
             )
             await servers.enter_async_context(host.freezes.watching())
@@ -229,7 +229,9 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                 reloader = Reloader(load=load, tools=tools, on_event=log.queue)
                 await servers.enter_async_context(reloader.listening())
                 doing["reload"] = reloader.asked
-            async with watching(store, stream, host.under_way, kinds=doing):
+            async with watching(
+                store, stream, host.under_way, kinds=doing, bell=store.bell
+            ):
                 yield Running(
                     host=host,
                     store=store,

@@ -8,21 +8,22 @@ from ..config import Config
 from ..errors import UsageError
 from ..placement.in_process import InProcess
 from ..ports.placement import Placement
+from ..store.sql import SqlStore
 
 
-def placement_of(config: Config) -> Placement:
+def placement_of(config: Config, store: SqlStore) -> Placement:
     """
-    Return the engine that places runs.
+    Return the engine that places runs, over the connections of *store*.
 
     Raises:
         UsageError: It is not installed, or the log is in no PostgreSQL.
     """
     if config.engine == "in process":
         return InProcess()
-    address = _address(config)
+    _address(config)
     from ..placement.procrastinate import Procrastinate  # noqa: PLC0415 -- an extra
 
-    return Procrastinate(url=address)
+    return Procrastinate(over=store.over, bell=store.bell)
 
 
 async def prepare_placement(config: Config) -> None:

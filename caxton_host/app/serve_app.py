@@ -157,7 +157,7 @@ async def serving(
             watchers=watchers,
             library=library_of(paths),
             reads=ReadLog(queue=up.record),
-            placement=placement_of(config),
+            placement=placement_of(config, up.store),
         )
         up.telemetry.counts.look_at_queue(
             lambda: service.line.waiting + service.placer.waiting("")[0]

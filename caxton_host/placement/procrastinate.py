@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, cast
+from typing import Any, LiteralString, TypeAlias
 
 from procrastinate import PsycopgConnector, SyncPsycopgConnector, exceptions
 from procrastinate.jobs import Job as Deferred
@@ -28,12 +28,17 @@ from procrastinate.schema import SchemaManager
 
 from ..core.turns import MOST, rank, turn_behind, turn_of
 from ..errors import StoreError
+from ..lib.bell import Bell
 from ..ports.placement import Job, Record
 
 #: The name of our jobs: no function of that name is ever called.
 _TASK = "caxton.start"
-#: Seconds between two looks for a job that no notification told of.
-_POLL_S = 10.0
+#: Calls a function with a connection of the log, in a thread.
+Rows: TypeAlias = list[dict[str, Any]]
+Over: TypeAlias = Callable[[Callable[[Any], Rows]], Awaitable[Rows]]
+#: Seconds between two looks for a job that no notification told of, and between two
+#: where none arrives.
+_POLL_S, _UNHEARD_S = 10.0, 1.0
 #: Seconds between two signs of life, and after which a host is forgotten.
 _BEAT_S, _GONE_S = 60.0, 3600.0
 #: A time that is over: a job that is given back may be claimed at once.
@@ -68,19 +73,55 @@ def _told() -> Any:  # noqa: ANN401 -- a generator
         ) from None
 
 
+class _Connector(SyncPsycopgConnector):
+    """Executes statements of the engine over connections of the log, in a thread."""
+
+    def __init__(self, over: Over) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType] -- theirs
+        self._over = over
+
+    async def execute_query_all_async(
+        self,
+        query: LiteralString,
+        **arguments: Any,  # noqa: ANN401 -- as theirs
+    ) -> Rows:
+        def execute(driver: Any) -> Rows:  # noqa: ANN401 -- psycopg's
+            return self.execute_query_all_with_connection(driver, query, **arguments)
+
+        return await self._over(execute)
+
+    async def execute_query_one_async(
+        self,
+        query: LiteralString,
+        **arguments: Any,  # noqa: ANN401 -- the same
+    ) -> dict[str, Any]:
+        (row,) = await self.execute_query_all_async(query, **arguments)
+        return row
+
+    async def execute_query_async(
+        self,
+        query: LiteralString,
+        **arguments: Any,  # noqa: ANN401 -- the same
+    ) -> None:
+        await self.execute_query_all_async(query, **arguments)
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Procrastinate:
     """
     See `Placement`.
 
     Attributes:
-        url: Of the database of the log, without the name of a driver.
+        over: Calls a function with a connection of the log.
+
+        bell: Tells of new jobs.
     """
 
-    url: str = field(repr=False)
+    over: Over = field(repr=False)
+    bell: Bell
     shared: bool = True
     is_empty: bool = field(default=False, init=False)
-    _connector: PsycopgConnector = field(init=False)
+    _connector: _Connector = field(init=False)
     _jobs: JobManager = field(init=False)
     _worker: int = field(default=0, init=False)
     _counted: int = field(default=0, init=False)
@@ -88,51 +129,31 @@ class Procrastinate:
     _claimed: dict[str, Deferred] = field(
         default_factory=dict[str, Deferred], init=False
     )
-    _some: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _some: asyncio.Event = field(init=False)
 
     def __post_init__(self) -> None:
-        self._connector = PsycopgConnector(
-            conninfo=self.url, min_size=1, max_size=1, timeout=_POLL_S
-        )
+        self._some = self.bell.news("jobs")
+        self._connector = _Connector(self.over)
         self._jobs = JobManager(self._connector)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Listen for jobs, and give signs of life."""
+        """Give signs of life."""
         with _told():
-            await self._connector.open_async()
+            await self._jobs.prune_stalled_workers(_GONE_S)
+            self._worker = await self._jobs.register_worker()
+        beat = asyncio.create_task(self._beat())
         try:
-            with _told():
-                await self._jobs.prune_stalled_workers(_GONE_S)
-                self._worker = await self._jobs.register_worker()
-            async with asyncio.TaskGroup() as tasks:
-                watches = [tasks.create_task(self._listen())]
-                watches.append(tasks.create_task(self._beat()))
-                try:
-                    yield
-                finally:
-                    for one in watches:
-                        one.cancel()
-            with contextlib.suppress(exceptions.ConnectorException):
-                await self._jobs.unregister_worker(self._worker)
+            yield
         finally:
-            await self._connector.close_async()
-
-    async def _listen(self) -> None:
-        async def notified(**_: object) -> None:
-            self._some.set()
-
-        while True:
-            with contextlib.suppress(exceptions.ConnectorException):
-                await self._jobs.listen_for_jobs(
-                    on_notification=cast("Any", notified), queues=None
-                )
-            await asyncio.sleep(_POLL_S)
+            beat.cancel()
+            with contextlib.suppress(exceptions.ConnectorException, StoreError):
+                await self._jobs.unregister_worker(self._worker)
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(_BEAT_S)
-            with contextlib.suppress(exceptions.ConnectorException):
+            with contextlib.suppress(exceptions.ConnectorException, StoreError):
                 await self._jobs.update_heartbeat(self._worker)
 
     async def submit(self, job: Job, record: Record | None = None) -> None:
@@ -140,17 +161,16 @@ class Procrastinate:
         if record is None:
             with _told(), contextlib.suppress(exceptions.AlreadyEnqueued):
                 places = await self._connector.execute_query_one_async(
-                    cast("Any", _HEAD), **_place_of(job)
+                    _HEAD, **_place_of(job)
                 )
                 await self._jobs.defer_job_async(_deferred(job, places))
         else:
 
             def within(driver: Any) -> None:  # noqa: ANN401 -- psycopg's
-                own = SyncPsycopgConnector()
-                places = own.execute_query_one_with_connection(
-                    driver, cast("Any", _HEAD), **_place_of(job)
+                places = self._connector.execute_query_one_with_connection(
+                    driver, _HEAD, **_place_of(job)
                 )
-                JobManager(own).defer_job(_deferred(job, places), connection=driver)
+                self._jobs.defer_job(_deferred(job, places), connection=driver)
 
             await record(within)
         self.is_empty = False
@@ -172,7 +192,9 @@ class Procrastinate:
                 )
             self.is_empty = found is None
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_POLL_S):
+                async with asyncio.timeout(
+                    _POLL_S if self.bell.is_heard else _UNHEARD_S
+                ):
                     await self._some.wait()
 
     async def _fetched(self) -> Deferred | None:
@@ -187,9 +209,7 @@ class Procrastinate:
     async def waiting(self, who: str) -> tuple[int, int]:
         """Return how many jobs wait, and how many of them are of that principal."""
         with _told():
-            row = await self._connector.execute_query_one_async(
-                cast("Any", _WAITING), who=who
-            )
+            row = await self._connector.execute_query_one_async(_WAITING, who=who)
         self._counted = row["found"]
         return row["found"], row["own"]
 
@@ -202,7 +222,7 @@ class Procrastinate:
         """Return those of the runs that are not in the queue."""
         with _told():
             rows = await self._connector.execute_query_all_async(
-                cast("Any", _KNOWN), runs=[*run_ids]
+                _KNOWN, runs=[*run_ids]
             )
         return {*run_ids} - {row["queueing_lock"] for row in rows} - {*self._claimed}
 
@@ -258,7 +278,7 @@ async def prepare(url: str) -> None:
     with _told():
         await connector.open_async()
         try:
-            row = await connector.execute_query_one_async(cast("Any", _THERE))
+            row = await connector.execute_query_one_async(_THERE)
             if row["found"] is None:
                 await SchemaManager(connector).apply_schema_async()
         finally:

@@ -30,6 +30,7 @@ from ..errors import (
     UsageError,
 )
 from ..gateway.recorder import Recorder
+from ..lib.bell import Bell
 from ..ports.log import SharedStore, Store
 from .desk import ANSWER, Desk
 from .recording import Recording
@@ -95,12 +96,15 @@ class UnderWay:
         ended: Called with each run that ends or is suspended, and its last event,
             once that is recorded.
 
+        begun: Called when a run begins: it may have been asked something before.
+
         desk: The questions of tool servers that wait for an answer.
     """
 
     def __init__(self) -> None:
         self.desk = Desk()
         self.ended: Callable[[str, Event], None] = _ignore
+        self.begun: Callable[[], None] = lambda: None
         self._runs: dict[str, _Run] = {}
         self._some = asyncio.Event()
 
@@ -131,6 +135,7 @@ class UnderWay:
         assert task is not None  # noqa: S101 -- it awaits
         run = self._runs[run_id] = _Run(task, recorder)
         self._some.set()
+        self.begun()
 
         def told(end: Event) -> None:
             tell(end)
@@ -310,13 +315,14 @@ class _Doing:
 
 
 @contextlib.asynccontextmanager
-async def watching(
+async def watching(  # noqa: PLR0913 -- what a watch is given
     store: SharedStore,
     host: str,
     under_way: UnderWay,
     every: float = EVERY,
     *,
     kinds: Mapping[str, OfHost] = _NOTHING,
+    bell: Bell | None = None,
 ) -> AsyncGenerator[None]:
     """
     Carry out requests to a host and to its runs, in the background.
@@ -331,9 +337,11 @@ async def watching(
         every: Seconds between two polls.
 
         kinds: What carries out requests to the host itself, by kind.
+
+        bell: Tells of new requests.
     """
     doing = _Doing(store, under_way, kinds)
-    watch = asyncio.create_task(_watch(doing, host, every))
+    watch = asyncio.create_task(_watch(doing, host, every, bell or Bell()))
     try:
         yield
     finally:
@@ -341,22 +349,28 @@ async def watching(
         await asyncio.wait([watch])
 
 
-async def _watch(doing: _Doing, host: str, every: float) -> None:
+async def _watch(doing: _Doing, host: str, every: float, bell: Bell) -> None:
     tasks: dict[int, asyncio.Task[None]] = {}
+    news = bell.news("requests")
+    doing.under_way.begun = news.set
     try:
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(every * _IDLE_FACTOR):
-                    await doing.under_way.wait()
-                await asyncio.sleep(every)
+            if not bell.is_heard:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(every * (_IDLE_FACTOR - 1)):
+                        await doing.under_way.wait()
+            await bell.pause(news, every)
             try:
                 found = await doing.store.requests.waiting(host)
             except StoreError as exc:
                 logger.warning("requests cannot be read: %s", exc)
+                news.set()
                 continue
             for request in found:
                 if request.id not in tasks or tasks[request.id].done():
                     tasks[request.id] = asyncio.create_task(doing.answer(request))
+            if found:
+                news.set()  # Until they are answered.
             left = {request.id for request in found}
             tasks = {n: t for n, t in tasks.items() if n in left or not t.done()}
     finally:

@@ -17,11 +17,12 @@ from ..core.log.events import Event, Frozen, Thawed
 from ..core.log.runs import RunFilter
 from ..core.names import nearest
 from ..errors import LeaseLost, NotFoundError, StoreError, UsageError
+from ..lib.bell import Bell
 from ..ports.history import Readings
 from ..ports.serving import ServingStore
 from .recording import Recording
 
-#: Seconds between two looks at the end of the stream.
+#: Seconds between two looks at the end of the stream, at least.
 EVERY = 0.5
 
 #: Attempts to append to a stream to which other processes append too.
@@ -40,16 +41,19 @@ class FreezeWatch:
     Args:
         log: Where that is recorded; ``None``: nothing is ever frozen.
 
+        bell: Tells of a change.
+
     Attributes:
         now: What is frozen.
 
         thawed: Called after something was thawed.
     """
 
-    def __init__(self, log: Readings | None = None) -> None:
+    def __init__(self, log: Readings | None = None, bell: Bell | None = None) -> None:
         self.now = Freezes()
         self.thawed: Callable[[], None] = lambda: None
         self._log = log
+        self._bell = bell or Bell()
         self._place = 0
         self._looking = asyncio.Lock()
 
@@ -80,22 +84,24 @@ class FreezeWatch:
     @contextlib.asynccontextmanager
     async def watching(self, every: float = EVERY) -> AsyncGenerator[None]:
         """Look now, and then periodically in the background."""
+        news = self._bell.news("freezes")
         await self.look()
-        watch = asyncio.create_task(self._watch(every))
+        watch = asyncio.create_task(self._watch(news, every))
         try:
             yield
         finally:
             watch.cancel()
             await asyncio.wait([watch])
 
-    async def _watch(self, every: float) -> None:
+    async def _watch(self, news: asyncio.Event, every: float) -> None:
         while True:
-            await asyncio.sleep(every)
+            await self._bell.pause(news, every)
             try:
                 await self.look()
             except StoreError as exc:
                 # Calls stop too: their intents are recorded in the same log.
                 logger.warning("freezes cannot be read: %s", exc)
+                news.set()
 
     async def check(self, agent: str, actor: Mapping[str, JSON]) -> None:
         """

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 
 from ..core.log.events import Event
 from ..core.log.projection import Projection
@@ -103,10 +103,19 @@ class Database:
             StoreError: The database cannot be read.
         """
         try:
-            with self.engine.connect() as connection:
-                return do(connection)
-        except DBAPIError as exc:
+            return self._look(do)
+        except SQLAlchemyError as exc:
+            # The server may have closed the connection while nobody used it.
+            if not getattr(exc, "connection_invalidated", False):
+                raise unreadable(exc) from None
+        try:
+            return self._look(do)
+        except SQLAlchemyError as exc:
             raise unreadable(exc) from None
+
+    def _look(self, do: Callable[[sa.Connection], _T]) -> _T:
+        with self.engine.connect() as connection:
+            return do(connection)
 
     async def read(self, do: Callable[[sa.Connection], _T]) -> _T:
         """Return what `look` returns, from a thread."""
@@ -134,9 +143,12 @@ class Database:
         try:
             with self.engine.connect() as connection:
                 return do(connection)
-        except DBAPIError as exc:
-            text, fix = explain(exc, path_of(self.engine), "see `caxton db status`")
-            raise StoreError(f"{what} cannot be stored: {text}", fix=fix) from None
+        except SQLAlchemyError as exc:
+            raise self._unstored(what, exc) from None
+
+    def _unstored(self, what: str, exc: SQLAlchemyError) -> StoreError:
+        text, fix = explain(exc, path_of(self.engine), "see `caxton db status`")
+        return StoreError(f"{what} cannot be stored: {text}", fix=fix)
 
     def insert(self, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
         """Return an ``INSERT`` that can have an ``ON CONFLICT``."""
@@ -209,7 +221,10 @@ class Database:
     def commit_here(self, group: Group) -> None:
         """Do what `commit` does, in this thread."""
         # Not over the connection of the writer: it would wait for other hosts.
-        committer = self._committer()
+        try:
+            committer = self._committer()
+        except SQLAlchemyError as exc:
+            raise self._unstored("an event", exc) from None
         try:
             committer.alone(group)
         finally:
@@ -256,6 +271,9 @@ async def pages(engine: sa.Engine, query: Query) -> AsyncGenerator[list[Columns]
     found = _found(engine, query)
     try:
         while page := await loop.run_in_executor(thread, _page, found):
+            if len(page) < _AT_ONCE:
+                # Its connection is not held while the page is used.
+                await loop.run_in_executor(thread, found.close)
             yield page
     finally:
         # In its thread, behind what may still run there.

@@ -11,16 +11,18 @@ that vanishes are released soon, and a broken network is noticed.
 from __future__ import annotations
 
 import os
+import select
 import sqlite3
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy.pool import NullPool, QueuePool
 
 from ..config.sections import store_mistake
 from ..errors import LogBrokenError, StoreError
@@ -194,8 +196,11 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 #: 14.0, in the server's own numbering.
 _OLDEST = 140_000
 
+#: Beside the connections that append and that renew the lease, a host has two: for all
+#: that it reads, and for what it stores by the way.
+_SHARED: Mapping[str, Any] = {"pool_size": 2, "max_overflow": 0}
+
 _OPTIONS = {
-    "application_name": "caxton",
     "connect_timeout": "10",
     "keepalives_idle": "10",
     "keepalives_interval": "5",
@@ -215,6 +220,23 @@ _SETTINGS = {
 }
 
 
+# Behind a pooler, the role has them. Each with what has to hold.
+_OF_ROLE = {
+    "synchronous_commit = 'on'": "synchronous_commit IN ('on', 'remote_apply')",
+    "default_transaction_isolation = 'read committed'": (
+        "default_transaction_isolation = 'read committed'"
+    ),
+    "idle_in_transaction_session_timeout = '10s'": (
+        "idle_in_transaction_session_timeout <> '0'"
+    ),
+    "lock_timeout = '30s'": "lock_timeout <> '0'",
+}
+_SESSION = "SELECT pg_backend_pid(), " + ", ".join(
+    f"current_setting('{name}') {holds}"
+    for name, _, holds in (each.partition(" ") for each in _OF_ROLE.values())
+)
+
+
 def libpq_address(url: str) -> str | None:
     """
     Return the address of a PostgreSQL as its own programs take it, or ``None``.
@@ -230,6 +252,39 @@ def libpq_address(url: str) -> str | None:
     return parsed.set(drivername="postgresql").render_as_string(hide_password=False)
 
 
+def alone(engine: sa.Engine, name: str) -> sa.Engine:
+    """
+    Return an engine for one more connection to the same PostgreSQL.
+
+    Args:
+        engine: To the database.
+
+        name: What the connection is for, as its administrator sees it.
+    """
+    return _server(engine.url, write=True, name=f"caxton {name}", poolclass=NullPool)
+
+
+def _server(
+    url: sa.URL,
+    *,
+    write: bool,
+    name: str = "caxton",
+    **pool: Any,  # noqa: ANN401 -- of SQLAlchemy
+) -> sa.Engine:
+    given = {"application_name": name} | _OPTIONS
+    engine = sa.create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        connect_args={key: v for key, v in given.items() if key not in url.query},
+        isolation_level="AUTOCOMMIT",
+        hide_parameters=True,
+        use_native_hstore=False,
+        **pool,
+    )
+    event.listen(engine, "connect", _writing if write else _reading)
+    event.listen(engine, "checkout", _living)
+    return engine
+
+
 def _open_server(url: sa.URL, *, write: bool) -> sa.Engine:
     """
     Return an engine for the database at *url*, after a check.
@@ -240,22 +295,13 @@ def _open_server(url: sa.URL, *, write: bool) -> sa.Engine:
     Raises:
         StoreError: It cannot be reached or used.
     """
-    options = {key: v for key, v in _OPTIONS.items() if key not in url.query}
     try:
-        engine = sa.create_engine(
-            url.set(drivername="postgresql+psycopg"),
-            connect_args=options,
-            isolation_level="AUTOCOMMIT",
-            hide_parameters=True,
-            pool_pre_ping=True,
-            use_native_hstore=False,
-        )
+        engine = _server(url, write=write, **(_SHARED if write else {}))
     except ImportError:
         raise StoreError(
             "PostgreSQL needs its driver",
             fix="pip install 'caxton-host[postgres]'",
         ) from None
-    event.listen(engine, "connect", _writing if write else _reading)
     try:
         with engine.connect() as connection:
             version, encoding = _look(connection)
@@ -292,15 +338,61 @@ def _unfit(version: int, encoding: str) -> StoreError:
     )
 
 
+def is_pooled(driver: psycopg.Connection) -> bool:
+    """Return whether a pooler is in between: sessions may be shared."""
+    return driver.prepare_threshold is None
+
+
 def _writing(driver: psycopg.Connection, record: object) -> None:
     del record
+    if _leave_shared(driver):
+        return
     driver.execute(_DURABLE)
     _set(driver, _SETTINGS)
 
 
 def _reading(driver: psycopg.Connection, record: object) -> None:
     del record
-    _set(driver, _SETTINGS | {"default_transaction_read_only": "on"})
+    if not _leave_shared(driver):
+        _set(driver, _SETTINGS | {"default_transaction_read_only": "on"})
+
+
+def _leave_shared(driver: psycopg.Connection) -> bool:
+    """
+    Return whether a pooler is in between, after a check of what its role has set.
+
+    A pooler that hands sessions out by transaction would hand what is set or prepared
+    in one to others, and what others set to us.
+
+    Raises:
+        StoreError: The role lacks a setting.
+    """
+    row = driver.execute(_SESSION.encode()).fetchone()
+    pid, *values = row or (0,)
+    if pid == driver.info.backend_pid:
+        return False
+    driver.prepare_threshold = None
+    wrong = [one for one, value in zip(_OF_ROLE, values, strict=True) if not value]
+    if wrong:
+        sets = "; ".join(f"ALTER ROLE {driver.info.user} SET {one}" for one in wrong)
+        raise StoreError(
+            "a pooler is between this host and the database, whose sessions lack "
+            "settings",
+            fix=f"as the administrator: {sets}; then RECONNECT in the pooler",
+        )
+    return True
+
+
+def _living(driver: psycopg.Connection, *_: object) -> None:
+    """Have the pool replace a connection that the server has closed."""
+    # A server that is well has said nothing since: it is asked only if it has.
+    said = select.poll()
+    try:
+        said.register(driver.fileno(), select.POLLIN)
+        if said.poll(0):
+            driver.execute("SELECT 1")
+    except driver.OperationalError:
+        raise DisconnectionError from None
 
 
 def _set(driver: psycopg.Connection, settings: dict[str, str]) -> None:

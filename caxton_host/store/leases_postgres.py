@@ -29,8 +29,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar, cast
 
 import psycopg
 import sqlalchemy as sa
@@ -38,9 +36,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ..core.names import run_of
 from ..errors import LeaseLost, StoreError
+from ..lib.bell import Bell
 from .commit import Driver, Line
 from .diagnosis import explain, said, unreadable
 from .drafts import CONFLICT, CONFLICT_FIX
+from .listener import Listener
 
 _BEATS = 3  # in the time of a lease
 _MARGIN = 2 / 15  # of it
@@ -84,8 +84,6 @@ _HOSTS = sa.text("SELECT host FROM hosts WHERE lease_until > clock_timestamp()")
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-_T = TypeVar("_T")
-
 logger = logging.getLogger("caxton_host")
 
 
@@ -101,6 +99,8 @@ class PostgresLeases:
     Args:
         engine: To the database.
 
+        bell: Rung by what that connection hears between two renewals.
+
         lines: The streams that this host writes, by name.
 
         lease: Seconds after which a host without a renewal counts as dead.
@@ -110,17 +110,20 @@ class PostgresLeases:
     """
 
     def __init__(
-        self, engine: sa.Engine, lines: MutableMapping[str, Line], lease: float
+        self,
+        engine: sa.Engine,
+        bell: Bell,
+        lines: MutableMapping[str, Line],
+        lease: float,
     ) -> None:
         self._engine = engine
+        self._own = Listener(engine, "lease", bell)
         self._lines = lines
         self._lease = lease
         self.left: Callable[[], None] = lambda: None
         self._until = float("-inf")
         self._host = ""
         self._living: set[str] = set()
-        self._connection: sa.Connection | None = None
-        self._thread = ThreadPoolExecutor(1, "caxton-lease")
         self._task: asyncio.Task[None] | None = None
 
     def holds(self) -> bool:
@@ -131,13 +134,13 @@ class PostgresLeases:
         """Take the lease of *host*, and renew it until the store is closed."""
         sent = elapsed()
         try:
-            await self._there(self._begin, host)
+            await self._own.do(lambda driver: self._begin(driver, host))
         except (psycopg.Error, SQLAlchemyError) as exc:
             text, fix = explain(exc, None, "see `caxton db status`")
             raise StoreError(
                 f"the host cannot take its lease: {text}", fix=fix
             ) from None
-        self._host = host
+        self._host = self._own.host = host
         self._extend(sent)
         self._task = asyncio.create_task(self._beat())
 
@@ -146,14 +149,14 @@ class PostgresLeases:
             await asyncio.sleep(self._lease / _BEATS)
             try:
                 await self._renew()
-            except (psycopg.Error, SQLAlchemyError) as exc:
+            except (psycopg.Error, SQLAlchemyError, StoreError) as exc:
                 logger.warning("the host's lease cannot be renewed: %s", said(exc))
 
     async def _renew(self) -> None:
         # Streams without a stored event belong to no other host.
         known = [line for line in self._lines.values() if line.head[0]]
         sent = elapsed()
-        owned, living = await self._there(self._renew_there)
+        owned, living = await self._own.do(self._renew_there)
         if self._living - living:
             self.left()
         self._living = living
@@ -166,22 +169,18 @@ class PostgresLeases:
     def _extend(self, sent: float) -> None:
         self._until = sent + self._lease * (1 - _MARGIN)
 
-    async def _there(self, function: Callable[..., _T], *args: str) -> _T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, function, *args)
-
-    def _begin(self, host: str) -> None:
-        driver = self._driver()
+    def _begin(self, driver: psycopg.Connection, host: str) -> None:
         driver.execute(_SWEEP)
         driver.execute(_BEGIN, [host, self._lease])
 
-    def _renew_there(self) -> tuple[set[str] | None, set[str]]:
+    def _renew_there(
+        self, driver: psycopg.Connection
+    ) -> tuple[set[str] | None, set[str]]:
         """
         Renew the lease, and return which hosts are alive.
 
         If it had lapsed, return before that the runs that are still ours.
         """
-        driver = self._driver()
         renewed = driver.execute(_RENEW, [self._lease, self._host]).fetchone()
         if renewed:
             return None, {*renewed[0]}
@@ -190,22 +189,6 @@ class PostgresLeases:
             # it now.
             driver.execute(_BEGIN, [self._host, self._lease])
             return {row[0] for row in driver.execute(_OWNED, [self._host])}, set()
-
-    def _driver(self) -> psycopg.Connection:
-        if self._connection is not None:
-            driver = self._connection.connection.driver_connection
-            if driver is not None and not driver.closed:
-                return cast("psycopg.Connection", driver)
-            self._hang_up()
-        self._connection = self._engine.connect()
-        return cast("psycopg.Connection", self._connection.connection.driver_connection)
-
-    def _hang_up(self) -> None:
-        if self._connection is not None:
-            with contextlib.suppress(SQLAlchemyError):
-                self._connection.invalidate()
-                self._connection.close()
-            self._connection = None
 
     def is_dead(self, driver: Driver, host: str) -> bool:
         """Lock the row of *host*, and return whether its lease has lapsed."""
@@ -233,14 +216,8 @@ class PostgresLeases:
             task.cancel()
             await asyncio.wait([task])
         self._until = float("-inf")
-        if self._connection is not None:
-            with contextlib.suppress(psycopg.Error, SQLAlchemyError):
-                await self._there(self._end)
-        self._thread.shutdown()
-
-    def _end(self) -> None:
-        try:
-            if self._host:
-                self._driver().execute(_END, [self._host])
-        finally:
-            self._hang_up()
+        host, self._host = self._host, ""
+        if host:
+            with contextlib.suppress(psycopg.Error, SQLAlchemyError, StoreError):
+                await self._own.do(lambda driver: driver.execute(_END, [host]))
+        await self._own.aclose()

@@ -37,6 +37,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ..core.log.checkpoint import parse_note
 from ..core.log.tree import Frontier
 from ..errors import LeaseLost, StoreError
+from ..lib.bell import SLOW_S
 from ..lib.signing import Signer
 from ..ports.watch import Clock
 from .commit import Batch, CommittedMark, Group, Outcome, Transactions
@@ -368,6 +369,10 @@ FROM (
     AND xid < pg_snapshot_xmin(pg_current_snapshot())
   ORDER BY xid, position LIMIT %s
 ) AS behind"""
+#: Transactions below the one have ended, those from the other on have not begun.
+_BOUNDS: LiteralString = """\
+SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint
+FROM pg_current_snapshot() AS s"""
 _GROW: LiteralString = (
     "UPDATE tree SET size = %s, frontier = %s, xid = %s, position = %s"
 )
@@ -385,10 +390,30 @@ _OPEN: LiteralString = (
 
 
 class PostgresTree:
-    """See `seals.Sealer`. Uses its own connection, in a thread."""
+    """
+    See `seals.Sealer`.
 
-    def __init__(self, engine: sa.Engine, clock: Clock, signer: Signer | None) -> None:
+    Each host signs after its own appends. Others are looked for rarely: their host may
+    have died before it signed.
+
+    Args:
+        kept: What this process has committed last.
+    """
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        clock: Clock,
+        signer: Signer | None,
+        kept: CommittedMark,
+    ) -> None:
         self.newest: Seal | None = None
+        self._kept = kept
+        # The last that this process has committed, the transaction that is after it,
+        # and when to look if all before that is signed.
+        self._seen: tuple[str, int, bytes] | None = None
+        self._after: int | None = None
+        self._look_at = 0.0
         self._engine = engine
         self._clock = clock
         self._signer = signer
@@ -396,10 +421,16 @@ class PostgresTree:
 
     async def seal(self, *, force: bool = False) -> None:
         """See `seals.Sealer`."""
-        if self._signer is not None:
-            await asyncio.to_thread(self._seal, self._signer, force=force)
+        now = time.monotonic()
+        if self._seen != self._kept.event:
+            self._seen, self._after, self._look_at = self._kept.event, None, now
+        if self._signer is None or not (force or now >= self._look_at):
+            return
+        if await asyncio.to_thread(self._seal, self._signer, force=force):
+            self._look_at = now + SLOW_S
 
-    def _seal(self, signer: Signer, *, force: bool) -> None:
+    def _seal(self, signer: Signer, *, force: bool) -> bool:
+        """Return whether all that this process had committed is signed now."""
         try:
             with self._one, self._engine.connect() as connection:
                 driver = cast(
@@ -407,17 +438,16 @@ class PostgresTree:
                 )
                 try:
                     if force:
-                        self._catch_up(driver, signer)
-                    else:
-                        self._round(driver, signer, force=False)
+                        self._catch_up(driver)
+                    return self._round(driver, signer, force=force)
                 finally:
                     driver.rollback()
         except (psycopg.Error, SQLAlchemyError) as exc:
             text, fix = explain(exc, None, "see `caxton db status`")
             raise StoreError(f"the log cannot be signed: {text}", fix=fix) from None
 
-    def _catch_up(self, driver: psycopg.Connection, signer: Signer) -> None:
-        """Sign once all transactions that are open now have ended."""
+    def _catch_up(self, driver: psycopg.Connection) -> None:
+        """Wait until all transactions that are open now have ended."""
         snapshot = _row(driver, _NOW)[0]
         until = time.monotonic() + _OPEN_PATIENCE_S
         while _row(driver, _OPEN, snapshot)[0]:
@@ -428,16 +458,17 @@ class PostgresTree:
                     fix="end it, see pg_stat_activity",
                 )
             time.sleep(_PAUSE_S)
-        self._round(driver, signer, force=True)
 
     def _round(
         self, driver: psycopg.Connection, signer: Signer, *, force: bool
-    ) -> None:
+    ) -> bool:
         driver.execute("BEGIN")
         if force:
             driver.execute(_LOCK)
         elif not _row(driver, _TRY)[0]:
-            return
+            return False
+        ended, begun = _row(driver, _BOUNDS)
+        self._after = self._after or begun
         size, frontier, xid, position = _row(driver, _TREE)
         tree = Frontier.parse(size, frontier)
         while True:
@@ -453,6 +484,7 @@ class PostgresTree:
             driver.execute(_GROW, (tree.size, tree.to_bytes(), xid, position))
         driver.execute("COMMIT")
         self.newest = newest or self.newest
+        return ended >= self._after and (newest is not None or not tree.size)
 
     def _sign(
         self, driver: psycopg.Connection, signer: Signer, tree: Frontier, *, force: bool

@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from ..core.calls import JSON
 from ..core.log.requests import Request
 from ..errors import NotFoundError
+from .channels import announced
 from .database import Database
 from .schema import requests, runs
 
@@ -66,13 +67,13 @@ class Requests:
         )
 
         def insert(connection: sa.Connection) -> int:
+            returned = statement.returning(requests.c.id)
+            is_file = self._database.is_file
             try:
-                done = connection.execute(statement)
+                done = connection.execute(returned if is_file else announced(statement))
             except IntegrityError:
                 raise NotFoundError(f"there is no run {to.get('run_id')!r}") from None
-            key = done.inserted_primary_key
-            assert key is not None  # noqa: S101 -- the database gives it
-            return int(key[0])
+            return int(done.scalar_one())
 
         return await self._database.change("the request", insert)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
@@ -19,6 +19,7 @@ from ..core.log.events import Event
 from ..core.log.projection import Projection
 from ..core.names import run_of
 from ..errors import LeaseLost, NotFoundError, StoreError
+from ..lib.bell import Bell
 from ..lib.signing import Signer
 from ..ports.log import Trace
 from ..ports.placement import Within
@@ -28,7 +29,7 @@ from .commit import CommittedMark, Group, Line
 from .database import Database, Place
 from .definitions import Definitions, ServerProtocols
 from .drafts import Drafter, Entropy, salts
-from .engine import file_of, open_engine, whereabouts
+from .engine import alone, file_of, open_engine, whereabouts
 from .erasure import Erasures
 from .file_guard import Whereabouts, hosts_of
 from .health import Health
@@ -47,6 +48,8 @@ from .writer import OnCommit, SqlLog, Writer, untold
 
 #: A host without a renewal for so long counts as dead.
 LEASE_S = 15.0
+
+_T = TypeVar("_T")
 
 
 class SqlStore:
@@ -67,6 +70,8 @@ class SqlStore:
         leases: Which hosts are alive, and which runs they drive.
 
         requests: Requests to hosts.
+
+        bell: Tells what other processes write; silent until this host has joined.
 
         definitions: Accepted definitions of tools.
 
@@ -94,6 +99,7 @@ class SqlStore:
         *,
         writer: Writer | None,
         hosts: HostLeases,
+        bell: Bell,
         lines: MutableMapping[str, Line],
         incarnation: Incarnation,
         sealing: Sealing | None = None,
@@ -102,6 +108,7 @@ class SqlStore:
         self.reader = Reader(database)
         self.leases = Leases(database, self.reader, hosts, lines)
         self.requests = Requests(database)
+        self.bell = bell
         self.definitions = Definitions(database)
         self.server_protocols = ServerProtocols(database)
         self.budgets = Budgets(database)
@@ -178,7 +185,8 @@ class SqlStore:
                 check(engine)
             database = Database(engine, clock, salts(entropy), place, write=write)
             lines = WeakValueDictionary[str, Line]()
-            hosts = _host_leases(url, engine, lines, lease)
+            bell = Bell()
+            hosts = _host_leases(url, engine, bell, lines, lease)
             incarnation = Incarnation(database, marks if write else None)
             incarnation.recognise(hosts.hosts, accept=accept)
             writer, sealer = (
@@ -197,6 +205,7 @@ class SqlStore:
             database,
             writer=writer,
             hosts=hosts,
+            bell=bell,
             lines=lines,
             sealing=Sealing(sealer, on_seal, keep) if sealer and signer else None,
             incarnation=incarnation,
@@ -292,6 +301,12 @@ class SqlStore:
         if self._sealing is not None:
             await self.seal()
 
+    async def over(self, do: Callable[[Any], _T]) -> _T:
+        """Return what *do* returns for a driver's connection, from a thread."""
+        return await self._database.read(
+            lambda connection: do(connection.connection.driver_connection)
+        )
+
     @property
     def commits(self) -> int:
         """How many transactions this store has made."""
@@ -355,12 +370,16 @@ def _writer(
         return writer, SqliteSealer(writer, tree)
     from .postgres import PostgresCommitter, PostgresTree  # noqa: PLC0415 -- an extra
 
-    writer = Writer(PostgresCommitter(engine, place), on_commit)
-    return writer, PostgresTree(engine, clock, signer)
+    writer = Writer(PostgresCommitter(alone(engine, "append"), place), on_commit)
+    return writer, PostgresTree(engine, clock, signer, place)
 
 
 def _host_leases(
-    url: str, engine: sa.Engine, lines: MutableMapping[str, Line], lease_s: float
+    url: str,
+    engine: sa.Engine,
+    bell: Bell,
+    lines: MutableMapping[str, Line],
+    lease_s: float,
 ) -> HostLeases:
     """Return the leases of the hosts that share the database at *url*."""
     file = file_of(url)
@@ -368,4 +387,4 @@ def _host_leases(
         return FileLeases(hosts_of(file))
     from .leases_postgres import PostgresLeases  # noqa: PLC0415 -- an extra
 
-    return PostgresLeases(engine, lines, lease_s)
+    return PostgresLeases(engine, bell, lines, lease_s)

@@ -24,6 +24,7 @@ from ..core.log.runs import ENDS
 from ..errors import StoreError
 from ..ports.log import Refused, Reservation
 from ..ports.placement import Within
+from .channels import announcing
 from .commit import Committer, Group, Line, LockedError, Outcome
 from .drafts import Drafter
 
@@ -327,7 +328,7 @@ class SqlLog:
     ) -> Refused | None:
         """Add *events*, and return once they and all before them are durable."""
         group = self._group(events, blobs, reserve)
-        group.guard = within
+        group.guard = within or announcing(self._line.stream)
         if group.is_empty and not self._line.outstanding:
             return None
         try:

@@ -34,7 +34,8 @@ class Yard:
     async def host(self) -> Placement:
         """Return the queue as one more host sees it."""
         if self.address is not None:
-            self.engine = Procrastinate(url=self.address)
+            assert isinstance(self.store, SqlStore)
+            self.engine = Procrastinate(over=self.store.over, bell=self.store.bell)
         await self.stack.enter_async_context(self.engine.running())
         return self.engine
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -123,6 +125,48 @@ async def test_one_host_at_a_time_sequences(postgres_url: str, tmp_path: Path) -
         await store.create("run/b").append(run_started())
         await sealer._seal()  # within the second: sequenced, not signed
         assert len(told) == 1
+
+
+async def test_a_host_signs_what_it_appends_and_then_asks_nothing(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Note] = []
+
+    def sizes() -> list[int]:
+        return [note.checkpoint.size for note in told]
+
+    async def rounds(seals: Callable[[], object]) -> None:
+        while not seals():
+            await store._sealing._seal()  # type: ignore[union-attr]
+            await anyio.sleep(0.05)
+
+    async with opened(postgres_url, tmp_path, told) as store:
+        assert store._sealing is not None
+        log = store.create("run/a")
+        with transaction(postgres_url) as other:
+            other.execute("SELECT pg_current_xact_id()")
+            await log.append(run_started())
+            for _ in range(3):
+                await store._sealing._seal()
+        assert not told
+        with anyio.fail_after(20):
+            await rounds(lambda: sizes() == [1])  # the other transaction has ended
+            await log.append(line(1))
+            await rounds(lambda: sizes() == [1, 2])
+            tree = store._sealing._sealer
+            await rounds(lambda: tree._look_at > time.monotonic())  # type: ignore[attr-defined]
+        async with SqlStore.open(
+            postgres_url, clock=SystemClock(), entropy=os.urandom
+        ) as dead:
+            await dead.create("run/b").append(run_started())
+        await anyio.sleep(1.1)
+        await store._sealing._seal()
+        assert sizes() == [1, 2]
+
+        monkeypatch.setattr(tree, "_look_at", 0.0)  # a minute later
+        await store._sealing._seal()
+
+        assert sizes() == [1, 2, 3]
 
 
 async def test_an_edit_with_its_chain_and_a_cut_tail_are_found(

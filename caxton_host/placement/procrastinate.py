@@ -28,7 +28,7 @@ from procrastinate.schema import SchemaManager
 
 from ..core.turns import MOST, rank, turn_behind, turn_of
 from ..errors import StoreError
-from ..lib.bell import Bell
+from ..lib.bell import SLOW_S, Bell
 from ..ports.placement import Job, Record
 
 #: The name of our jobs: no function of that name is ever called.
@@ -36,9 +36,8 @@ _TASK = "caxton.start"
 #: Calls a function with a connection of the log, in a thread.
 Rows: TypeAlias = list[dict[str, Any]]
 Over: TypeAlias = Callable[[Callable[[Any], Rows]], Awaitable[Rows]]
-#: Seconds between two looks for a job that no notification told of, and between two
-#: where none arrives.
-_POLL_S, _UNHEARD_S = 10.0, 1.0
+#: Seconds to wait for a connection, and between two looks where nobody tells of jobs.
+_PATIENCE_S, _UNHEARD_S = 10.0, 1.0
 #: Seconds between two signs of life, and after which a host is forgotten.
 _BEAT_S, _GONE_S = 60.0, 3600.0
 #: A time that is over: a job that is given back may be claimed at once.
@@ -55,6 +54,7 @@ FROM procrastinate_jobs WHERE status = 'todo'"""
 _KNOWN = """\
 SELECT queueing_lock FROM procrastinate_jobs
 WHERE status = 'todo' AND queueing_lock = ANY(%(runs)s)"""
+_AGAIN = "SELECT pg_notify('procrastinate_any_queue_v1', '')"
 _THERE = "SELECT to_regclass('procrastinate_jobs') AS found"
 
 _log = logging.getLogger("caxton_host")
@@ -193,7 +193,7 @@ class Procrastinate:
             self.is_empty = found is None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(
-                    _POLL_S if self.bell.is_heard else _UNHEARD_S
+                    SLOW_S if self.bell.is_heard else _UNHEARD_S
                 ):
                     await self._some.wait()
 
@@ -203,8 +203,13 @@ class Procrastinate:
             return await asyncio.shield(fetching)
         except asyncio.CancelledError:
             if found := await fetching:
-                await self._jobs.retry_job(found, _PAST)
+                await self._give_back(found)
             raise
+
+    async def _give_back(self, job: Deferred) -> None:
+        await self._jobs.retry_job(job, _PAST)
+        # The engine tells only of jobs that are new.
+        await self._connector.execute_query_async(_AGAIN)
 
     async def waiting(self, who: str) -> tuple[int, int]:
         """Return how many jobs wait, and how many of them are of that principal."""
@@ -231,7 +236,7 @@ class Procrastinate:
         found = self._claimed.pop(job.run_id)
         with _told(), contextlib.suppress(exceptions.AlreadyEnqueued):
             if again:
-                await self._jobs.retry_job(found, _PAST)
+                await self._give_back(found)
             else:
                 await self._jobs.finish_job(found, Status.SUCCEEDED, delete_job=True)
 
@@ -274,7 +279,9 @@ async def prepare(url: str) -> None:
     Raises:
         StoreError: It could not be done.
     """
-    connector = PsycopgConnector(conninfo=url, min_size=1, max_size=1, timeout=_POLL_S)
+    connector = PsycopgConnector(
+        conninfo=url, min_size=1, max_size=1, timeout=_PATIENCE_S
+    )
     with _told():
         await connector.open_async()
         try:

@@ -43,6 +43,7 @@ from ..ports.watch import Clock
 from .commit import Batch, CommittedMark, Group, Outcome, Transactions
 from .diagnosis import explain, said
 from .drafts import CONFLICT, CONFLICT_FIX
+from .engine import is_pooled
 from .ledger import Page, Use
 from .projections import CHANGED, COLUMNS, Row
 from .schema import blobs, budgets, events, payloads, run_tools, runs, slots, waits
@@ -129,12 +130,18 @@ class PostgresCommitter(Transactions):
             self._connect()
             self._is_down = False
         if not self._is_known:
-            self._kept.check(lambda query: self._connection.execute(query).all())
+            self._check()
             self._is_known = True
+
+    def _check(self) -> None:
+        self._kept.check(lambda query: self._connection.execute(query).all())
 
     def _store(self, groups: Sequence[Group], last: _Attempt) -> list[Outcome]:
         keys = sorted({key for group in groups for key in group.budgets})
         guards = [group.guard for group in groups if group.guard]
+        if is_pooled(self._driver):
+            # Its connection to the server may be another one each time.
+            guards.insert(0, lambda _: self._check())
         if guards and self._landed(last):
             # A guard would see the changes of this very append.
             return self._settled(last)

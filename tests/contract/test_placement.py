@@ -209,3 +209,29 @@ async def test_what_a_dead_host_had_claimed_is_missing(postgres_url: str) -> Non
         assert await engine.missing(["0193"]) == {"0193"}
         await engine.submit(Job(run_id="0193", who="token/ann"))
         assert await claimed(engine, 1) == ["0193"]
+
+
+async def test_a_job_that_is_given_back_is_told_to_a_host_that_waits(
+    postgres_url: str,
+) -> None:
+    clock, entropy = FakeClock(), FakeEntropy()
+    plain = postgres_url.replace("+psycopg", "")
+    async with AsyncExitStack() as stack:
+        stores = [
+            SqlStore.open(postgres_url, clock=clock, entropy=entropy) for _ in range(2)
+        ]
+        await prepare(plain)
+        for number, store in enumerate(stores):
+            await stack.enter_async_context(store)
+            await store.leases.join(f"host/{number}")
+        one, two = [Yard(store, stack, plain) for store in stores]
+        giving, waiting = await one.host(), await two.host()
+        await one.submit("0193")
+        job = await giving.claim()
+        claiming = asyncio.create_task(claimed(waiting, 1))
+        await asyncio.sleep(0.2)
+        assert waiting.is_empty
+
+        await giving.release(job, again=True)
+
+        assert await claiming == ["0193"]

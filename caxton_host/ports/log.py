@@ -98,6 +98,10 @@ class EventLog(Protocol):
         """
         ...
 
+    def leave(self) -> None:
+        """Drive the stream no more: a host may claim it, this one too."""
+        ...
+
     def queue(
         self,
         *events: Event,

@@ -157,6 +157,10 @@ class UnderWay:
                 doubts = recorder.journal.open_calls
                 await recorder.append(*run.before, *closing(doubts, run.end))
                 told(run.end)
+        except StoreError:
+            # Its end is not recorded: it is to be taken up again, perhaps by this host.
+            recorder.log.leave()
+            raise
         finally:
             if run.asked:
                 task.uncancel()

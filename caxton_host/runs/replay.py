@@ -169,6 +169,9 @@ class _FullLog:
         """Return true: no lease is needed where nothing is sent."""
         return True
 
+    def leave(self) -> None:
+        """Do nothing: nobody drives it."""
+
     def queue(
         self,
         *events: Event,

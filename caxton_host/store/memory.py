@@ -95,6 +95,11 @@ class MemoryLog:
         """Return whether the owner of this log may still send for the stream."""
         return not self._failed and self._store.holds(self._drafter.stream, self._seq)
 
+    def leave(self) -> None:
+        """Take no more events."""
+        self._failed = True
+        self._store.leases.left.add((run_of(self._drafter.stream), self._seq))
+
     def queue(
         self,
         *events: Event,
@@ -505,10 +510,13 @@ class MemoryLeases:
 
     Attributes:
         joined: Hosts that are alive. Remove one, and it is dead.
+
+        left: Runs that their host has left, and how many events they had then.
     """
 
     def __init__(self, store: MemoryStore) -> None:
         self.joined: set[str] = set()
+        self.left: set[tuple[str, int]] = set()
         self._known: set[str] = set()
         self._store = store
 
@@ -524,7 +532,7 @@ class MemoryLeases:
     async def owner(self, run_id: str) -> str | None:
         """Return the stream of the living host that drives a run, or ``None``."""
         row = self._store.rows.get(run_id)
-        return row.owner if row and row.owner in self.joined else None
+        return row.owner if row and self._is_seen_to(row) else None
 
     async def hosts(self) -> list[str]:
         """Return the streams of the hosts that are alive, oldest first."""
@@ -536,8 +544,12 @@ class MemoryLeases:
         return [
             row
             for row in reversed(rows)
-            if row.state in UNDER_WAY and (row.owner or row.host) not in self.joined
+            if row.state in UNDER_WAY and not self._is_seen_to(row)
         ]
+
+    def _is_seen_to(self, row: RunRow) -> bool:
+        head = row.run_id, self._store.head(stream_of(row.run_id))[0]
+        return (row.owner or row.host) in self.joined and head not in self.left
 
 
 class MemoryRequests:

@@ -307,6 +307,11 @@ class SqlLog:
         """Return whether this host may still send for the stream."""
         return self._line.error is None and self._holds()
 
+    def leave(self) -> None:
+        """Take no more events, so that a host may claim the stream: this one, too."""
+        # The exception that stopped the run may keep the line alive.
+        self._line.error = self._line.error or StoreError("the run was left")
+
     def queue(
         self,
         *events: Event,

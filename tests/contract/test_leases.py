@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from caxton_host.core.calls import JSON
+from caxton_host.core.grants.journal import Journal
 from caxton_host.core.log.events import (
     CallResolved,
     RunCancelled,
@@ -20,9 +21,11 @@ from caxton_host.core.log.events import (
     RunResumed,
     RunSuspended,
 )
-from caxton_host.errors import BusyError, LeaseLost, NotFoundError
+from caxton_host.errors import BusyError, LeaseLost, NotFoundError, StoreError
+from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib.codec import sha256
 from caxton_host.ports.log import EventLog
+from caxton_host.runs.cancellation import UnderWay
 from caxton_host.store.leases import FileLeases
 from caxton_host.store.leases_postgres import PostgresLeases
 from caxton_host.store.memory import MemoryStore
@@ -180,6 +183,22 @@ async def test_host_that_closed_its_store_is_dead(hosts: Hosts) -> None:
         one.leases.joined.discard(ONE)
 
     assert (await two.claim(RUN, resumed(TWO), after=1)).holds()
+
+
+async def test_run_that_its_host_has_left_is_claimed_again_by_it(hosts: Hosts) -> None:
+    # law 10: another log than its own failed, as that of a run that it called
+    store = await hosts.store(ONE)
+    log = await begun(store)
+
+    with pytest.raises(StoreError):
+        async with UnderWay().run("0193", Recorder(log, Journal()), ACTOR):
+            raise StoreError("the disk is full")
+
+    assert not log.holds()
+    assert [row.run_id for row in await store.leases.idle()] == ["0193"]
+    again = await store.claim(RUN, resumed(ONE), after=1)
+    await again.append(line(1))
+    assert again.holds()
 
 
 async def test_run_whose_host_never_joined_is_anybodys(hosts: Hosts) -> None:

@@ -150,7 +150,8 @@ def check_families(disk: MemoryStore) -> None:
             callers[run_id] = [str(one) for one in event.callers]
         # What was being stopped is not sent.
         stopped = (recorded.stream, getattr(event, "call", 0)) in unsent
-        acts = isinstance(event, (RunStarted, RunResumed, ToolInvoked, ToolRetried))
+        # A takeover that its caller gave up may be stored nevertheless.
+        acts = isinstance(event, (RunStarted, ToolInvoked, ToolRetried))
         if acts and not stopped:
             for caller in callers[run_id]:
                 assert states[caller] == "running", (recorded, caller)

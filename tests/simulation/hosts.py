@@ -47,7 +47,7 @@ from .checks import (
     check_tightened,
 )
 from .loop import Process, SimLoop
-from .world import Sandbox, Store, Tools, World, answer
+from .world import Sandbox, Store, Tools, World, answer, start_of
 
 _RUNS, _HOSTS, _STEPS = 4, 2, 200_000
 _TOOLS = (
@@ -101,7 +101,6 @@ class Living(Process):
             freezes=freezes,
             present=self.granted,
         )
-        self.host.under_way.ended = lambda run, _: self.store.leave(f"run/{run}")
         self._busy: set[asyncio.Task[None]] = set()
         self._mine: set[str] = set()
 
@@ -127,6 +126,7 @@ class Living(Process):
 
     async def live(self) -> None:
         """Take over abandoned runs, and start new ones."""
+        await self.store.leases.join(self.host.stream or "")
         async with self.host.freezes.watching():
             await self._live()
 
@@ -135,7 +135,7 @@ class Living(Process):
         while not story.over():
             if story.chance.random() < 0.5:
                 self.reload()
-            for run_id in story.idle():
+            for run_id in await self._idle():
                 if run_id not in self._mine:
                     self._spawn(run_id, self._see_to(run_id))
             if story.to_start and story.chance.random() < 0.3:
@@ -146,6 +146,11 @@ class Living(Process):
                 self._stop_one()
             await story.world.pause(0.1)
             await asyncio.sleep(0.001)
+
+    async def _idle(self) -> list[str]:
+        """Return the runs that no living host drives."""
+        rows = await self.store.reader.runs(_STEPS, state="suspended")
+        return [row.run_id for row in [*rows, *await self.store.leases.idle()]]
 
     def _stop_one(self) -> None:
         """Cancel a run; or suspend one that no other called, as a host that stops."""
@@ -187,18 +192,6 @@ class Living(Process):
                 raise
             self.story.world.met["unstarted"] += 1
             self.story.to_start.append(request)
-        finally:
-            self._leave(run_id)
-
-    def _leave(self, run_id: str) -> None:
-        """Release a run, and those that it called."""
-        self.store.leave(f"run/{run_id}")
-        for below in self.story.started_by(self):
-            if (
-                self.story.is_known(below)
-                and run_id in self.story.started(below).callers
-            ):
-                self.store.leave(f"run/{below}")
 
     async def _see_to(self, run_id: str) -> None:
         try:
@@ -218,8 +211,6 @@ class Living(Process):
             # The other host was faster.
             if not any(text in str(exc) for text in _LATE):
                 raise
-        finally:
-            self._leave(run_id)
 
     async def _resolve(self, recording: Recording) -> None:
         """Resolve each call in doubt as a person who knows its effect would."""
@@ -235,7 +226,6 @@ class Living(Process):
             await self.host.resolve(
                 recording.run_id, doubt.seq, resolution, actor=WHO, reason="looked"
             )
-            self.store.leave(f"run/{recording.run_id}")
 
     async def _decide(self, recording: Recording) -> None:
         """Approve or deny each request, or let it time out."""
@@ -249,7 +239,6 @@ class Living(Process):
             word = Word(verdict=verdict, actor=who, reason="looked", role="ops")
             run_id, now = recording.run_id, world.clock.now()
             await say(self.store, run_id, asked.seq, word, now=now)
-            self.store.leave(f"run/{run_id}")
 
 
 def id_of(task: asyncio.Task[None]) -> int:
@@ -382,26 +371,13 @@ class Story:
         rows = self.world.disk.rows.values()
         return [row.run_id for row in rows if row.state not in OVER]
 
-    def idle(self) -> list[str]:
-        """Return the runs that no live host drives."""
-        owners = self.world.owners
-        return [
-            run_id
-            for run_id in self._going_on()
-            if not ((owner := owners.get(f"run/{run_id}")) and owner.alive)
-        ]
-
     def is_known(self, run_id: str) -> bool:
         return f"run/{run_id}" in self.world.disk.streams
 
     def started(self, run_id: str) -> RunStarted:
-        first = self.world.disk.streams[f"run/{run_id}"][0].event
-        assert isinstance(first, RunStarted)
-        return first
-
-    def started_by(self, process: Process) -> list[str]:
-        owned = [s for s, owner in self.world.owners.items() if owner is process]
-        return [stream.removeprefix("run/") for stream in owned]
+        started = start_of(self.world.disk.streams[f"run/{run_id}"])
+        assert started
+        return started
 
     def says(self, run_id: str, call: ToolInvoked) -> Resolution:
         """Return the resolution by a person who knows whether the call took effect."""

@@ -2,7 +2,8 @@
 An event loop in virtual time that draws the order of callbacks from a seed.
 
 Ready callbacks run in any order, without real waiting. Callbacks of a dead process
-never run again: unlike a cancellation, a crash runs no cleanup.
+never run again: unlike a cancellation, a crash runs no cleanup. Those of a process that
+hangs run when it wakes up.
 """
 
 from __future__ import annotations
@@ -13,15 +14,22 @@ import random  # noqa: TID251 -- drawn from a seed that is printed
 import selectors
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any, cast
 
 __all__ = ["PROCESS", "Process", "SimLoop"]
 
 
 class Process:
-    """A simulated process, which can die at any step."""
+    """
+    A simulated process, which can die or hang at any step.
+
+    Attributes:
+        held: The callbacks that wait until it wakes up; ``None``: it does not hang.
+    """
 
     alive = True
+    held: list[Any] | None = None
 
     def interrupt(self) -> None:
         """Cancel something that it does."""
@@ -29,6 +37,10 @@ class Process:
 
 #: The process whose code runs.
 PROCESS: ContextVar[Process | None] = ContextVar("PROCESS", default=None)
+
+
+#: A handle that the loop passes over.
+_NOTHING = SimpleNamespace(_cancelled=True)
 
 
 class _Ready(list[Any]):
@@ -50,6 +62,9 @@ class _Ready(list[Any]):
             self._on_step(process)
             if not process.alive:
                 handle.cancel()
+            elif process.held is not None:
+                process.held.append(handle)
+                return _NOTHING
         return handle
 
 
@@ -79,6 +94,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         self, chance: random.Random, on_step: Callable[[Process], None]
     ) -> None:
         self._waiting = _NoWaiting()
+        self._chance = chance
         super().__init__(self._waiting)
         self._clock_resolution = 1e-9
         self._ready = _Ready(chance, on_step)
@@ -87,6 +103,33 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._waiting.now
+
+    def wake(self, process: Process) -> None:
+        """Let a process that hangs go on."""
+        self._ready.extend(process.held or ())
+        process.held = None
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, work: Callable[..., Any], *args: object
+    ) -> asyncio.Future[Any]:
+        """Do some work in a thread, in virtual time."""
+        del executor
+        done = self.create_future()
+
+        def do() -> None:
+            try:
+                result, failed = work(*args), None
+            except Exception as exc:  # noqa: BLE001 -- raised to who waits for it
+                result, failed = None, exc
+            if done.done():
+                return
+            if failed:
+                done.set_exception(failed)
+            else:
+                done.set_result(result)
+
+        self.call_later(self._chance.uniform(0, 0.005), do)
+        return done
 
     def _task(
         self,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import random  # noqa: TID251 -- drawn from a seed that is printed
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from caxton_host.core.calls import JSON, Completed, Effect
 from caxton_host.core.grants.freezes import FREEZES, Freezes
@@ -23,20 +25,37 @@ from caxton_host.core.log.events import (
     ToolInvoked,
     ToolRetried,
 )
-from caxton_host.errors import BusyError, SandboxError, StoreError, ToolError
+from caxton_host.core.log.runs import UNDER_WAY, RunRow
+from caxton_host.errors import LeaseLost, SandboxError, StoreError, ToolError
 from caxton_host.lib import codec
 from caxton_host.ports.log import Trace
 from caxton_host.ports.sandbox import Answer, Door, Ending, Guest, Prepared
 from caxton_host.ports.tools import RunScope, ToolRequest
-from caxton_host.store.commit import Committer, Group, Line, LockedError, Outcome
-from caxton_host.store.drafts import CONFLICT
+from caxton_host.store import sql
+from caxton_host.store.commit import (
+    Committer,
+    Driver,
+    Group,
+    Line,
+    LockedError,
+    Outcome,
+)
+from caxton_host.store.database import Database
+from caxton_host.store.drafts import CONFLICT, Drafter
+from caxton_host.store.incarnation import Incarnation
+from caxton_host.store.leases import Leases
+from caxton_host.store.leases_postgres import PostgresLeases
 from caxton_host.store.ledger import Ledger, settle
 from caxton_host.store.memory import MemoryReader, MemoryStore
-from caxton_host.store.writer import SqlLog, Writer
+from caxton_host.store.sql import SqlStore
+from caxton_host.store.writer import Writer
 from caxton_host.testing import offer
 from tests import crash
 
 from .loop import PROCESS, Process, SimLoop
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
 
 #: What an agent does: the tool and its parameters, or a log line; or ``many`` and the
 #: calls that it makes at once.
@@ -45,9 +64,6 @@ Program = list[list[JSON]]
 EFFECTS: dict[str, Effect] = {**crash.EFFECTS, "buy": "unsafe"}
 #: Tools that are agents.
 AGENT_TOOLS = ("helper", "clerk")
-#: Within a second of a freeze, no host sends.
-_FREEZES_US = 1_000_000
-
 _T = TypeVar("_T")
 
 
@@ -62,6 +78,12 @@ class Clock:
 
     def monotonic(self) -> float:
         return self.loop.time()
+
+
+def start_of(history: Sequence[Recorded]) -> RunStarted | None:
+    """Return the start of a run, which may be queued before."""
+    found = (one.event for one in history[:2])
+    return next((one for one in found if isinstance(one, RunStarted)), None)
 
 
 def answer(request: ToolRequest) -> Completed:
@@ -88,6 +110,16 @@ class World:
         tight: Whether the newest configuration denies more than the first.
 
         loaded: When each host loaded a configuration, and whether it denies more.
+
+        lease: Seconds until a host without a renewal is dead; 0: that shows at once.
+
+        lasting: Seconds that a call takes at most until it acts, and after that.
+
+        heeded: Seconds after which no host sends what is frozen.
+
+        locked: The processes that have leases which end with them.
+
+        leases: Until when each host lives, in seconds of the database server.
     """
 
     loop: SimLoop
@@ -95,7 +127,11 @@ class World:
     faults: dict[str, float]
     disk: MemoryStore = field(init=False)
     clock: Clock = field(init=False)
-    owners: dict[str, Process] = field(default_factory=dict)
+    lease: float = 0.0
+    lasting: float = 0.05
+    heeded: float = 1.0
+    locked: dict[str, Process] = field(default_factory=dict)
+    leases: dict[str, float] = field(default_factory=dict)
     effects: list[tuple[str, int, str]] = field(default_factory=list)
     paid: set[str] = field(default_factory=set)
     flying: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -123,8 +159,8 @@ class World:
 
     def frozen(self, request: ToolRequest, freezes: Freezes) -> bool:
         """Return whether a call must not be sent."""
-        started = self.disk.streams[f"run/{request.run_id}"][0].event
-        assert isinstance(started, RunStarted)
+        started = start_of(self.disk.streams[f"run/{request.run_id}"])
+        assert started
         return bool(freezes.on(started.agent, started.actor, request.server))
 
     def frozen_for_long(self) -> Freezes:
@@ -132,7 +168,7 @@ class World:
         freezes = Freezes()
         for recorded in self.disk.streams.get(FREEZES, ()):
             freezes = freezes.after(recorded)
-        before = self.clock.now() - _FREEZES_US
+        before = self.clock.now() - round(self.heeded * 1e6)
         standing = freezes.standing.items()
         return Freezes({key: r for key, r in standing if r.recorded_at < before})
 
@@ -149,12 +185,12 @@ class World:
 
     async def act(self, request: ToolRequest) -> Completed | ToolError:
         """Execute a call on the server's side, where no crash of a host stops it."""
-        await self.pause(0.05)
+        await self.pause(self.lasting)
         refused = self.happens("refuses")
         if not refused:
             await self._do(request)
         self.flying[request.run_id, request.call] -= 1
-        await self.pause(0.05)
+        await self.pause(self.lasting)
         if refused:
             return ToolError("transport", "no", "it is down")
         if self.happens("loses"):
@@ -228,7 +264,7 @@ class Disk(Committer):
     """The connection with which the real writer commits."""
 
     def __init__(self, world: World, process: Process) -> None:
-        self.inline = world.chance.random() < 0.5
+        self.inline = not world.lease and world.chance.random() < 0.5
         self._world = world
         self._process = process
 
@@ -243,6 +279,14 @@ class Disk(Committer):
         self.commits += 1
         return [self._store(group) for group in groups]
 
+    def alone(self, group: Group) -> None:
+        """Store *group* in a transaction of its own, or raise."""
+        if group.guard:
+            group.guard(cast("Driver", Owners(self._world)))
+        (outcome,) = self.commit([group])
+        if isinstance(outcome, StoreError):
+            raise outcome
+
     def _store(self, group: Group) -> Outcome:
         line, disk = group.line, self._world.disk
         ledger = Ledger(disk)
@@ -255,14 +299,14 @@ class Disk(Committer):
         if line.error is not None or not disk.put(
             line.stream, line.head[0], group.drafts
         ):
-            line.error = StoreError(CONFLICT)
-            return line.error
+            self._world.met["conflict"] += 1
+            return LeaseLost(CONFLICT)
         disk.blobs |= group.blobs
         ledger.correct(group.correct)
         for draft in group.drafts:
             settle(ledger, line.stream, draft.event)
         disk.spend(ledger)
-        line.head = line.head[0] + len(group.drafts), b""
+        line.head = disk.head(line.stream)
         return None
 
     def close(self) -> None:
@@ -294,52 +338,149 @@ class Reader(MemoryReader):
         await self._world.pause()
         return await super().read(stream)
 
+    async def under_way(self) -> list[RunRow]:
+        await self._world.pause()
+        rows = self._world.disk.rows.values()
+        found = [row for row in rows if row.state in UNDER_WAY]
+        return sorted(found, key=lambda row: (row.started_at, row.run_id))
 
-class Store(MemoryStore):
-    """The store of one host: the real writer and logs, over the disk of the world."""
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """What the guard of a takeover asks the database: who owns a run."""
+
+    world: World
+    run_id: str = ""
+
+    def execute(self, _statement: object, given: Sequence[Any]) -> Owners:
+        return replace(self, run_id=str(given[0]))
+
+    def fetchone(self) -> tuple[str | None] | None:
+        row = self.world.disk.rows.get(self.run_id)
+        return (row.owner,) if row else None
+
+
+class Locks:
+    """Leases that end with their process, as on SQLite. See `HostLeases`."""
 
     def __init__(self, world: World, process: Process) -> None:
-        super().__init__(clock=world.clock, entropy=world.chance.randbytes)
-        self.reader = Reader(world)
-        self._world = world
+        self._locked = world.locked
         self._process = process
-        self._writer = Writer(Disk(world, process))
-        self._writer._thread.shutdown()
-        self._writer._thread = cast("ThreadPoolExecutor", _Thread(world))
 
-    def create(self, stream: str, trace: Trace | None = None) -> SqlLog:  # type: ignore[override]
-        self._world.owners[stream] = self._process
-        return self._log(stream, trace, Line(stream))
+    def holds(self) -> bool:
+        return True
 
-    def _log(self, stream: str, trace: Trace | None, line: Line) -> SqlLog:
-        drafter = self._world.disk.create(stream, trace)._drafter
-        return SqlLog(self._writer, drafter, line, lambda: self._process.alive)
+    async def join(self, host: str) -> None:
+        self._locked[host] = self._process
 
-    async def claim(  # type: ignore[override]
-        self,
-        stream: str,
-        *events: Event,
-        after: int,
-        trace: Trace | None = None,
-        blobs: Mapping[str, bytes] | None = None,
-    ) -> SqlLog:
-        await self._world.pause()
-        last = (await self.reader.read(stream))[-1]
-        owner = self._world.owners.get(stream)
-        if last.seq != after or (owner is not None and owner.alive):
-            raise BusyError("another host drives it")
-        log = self._log(stream, trace, Line(stream, (last.seq, last.hash)))
-        try:
-            await log.append(*events, blobs=blobs)
-        except StoreError as exc:
-            raise (BusyError("it has grown") if CONFLICT in str(exc) else exc) from None
-        self._world.owners[stream] = self._process
-        return log
+    def is_dead(self, driver: Driver, host: str) -> bool:
+        del driver
+        return not self.living({host})
 
-    def leave(self, stream: str) -> None:
-        """Release a run."""
-        if self._world.owners.get(stream) is self._process:
-            del self._world.owners[stream]
+    def living(self, hosts: Collection[str]) -> set[str]:
+        return {h for h in hosts if h in self._locked and self._locked[h].alive}
+
+    def hosts(self) -> set[str]:
+        return self.living(self._locked)
+
+    async def aclose(self) -> None:
+        """Do nothing: it ends with the process."""
+
+
+class ServerLeases(PostgresLeases):
+    """The leases of PostgreSQL, whose statements the simulated server carries out."""
+
+    def __init__(self, world: World, lines: MutableMapping[str, Line]) -> None:
+        super().__init__(cast("sa.Engine", None), lines, world.lease)
+        self._world = world
+
+    def _begin(self, host: str) -> None:
+        self._world.leases[host] = self._world.loop.time() + self._lease
+
+    def _renew_there(self) -> set[str] | None:
+        lapsed = not self.living({self._host})
+        self._begin(self._host)
+        if not lapsed:
+            return None
+        self._world.met["lapsed"] += 1
+        rows = self._world.disk.rows.values()
+        return {r.run_id for r in rows if (r.owner, r.state) == (self._host, "running")}
+
+    def is_dead(self, driver: Driver, host: str) -> bool:
+        del driver
+        if self.living({host}):
+            return False
+        self._world.leases[host] = -math.inf
+        return True
+
+    def living(self, hosts: Collection[str]) -> set[str]:
+        leases, now = self._world.leases, self._world.loop.time()
+        return {host for host in hosts if leases.get(host, -math.inf) > now}
+
+    def hosts(self) -> set[str]:
+        return self.living(self._world.leases)
+
+    async def aclose(self) -> None:
+        self._connection = cast("sa.Connection", self)  # It has one to end.
+        await super().aclose()
+
+    def _end(self) -> None:
+        self._world.leases.pop(self._host, None)
+
+
+@dataclass(slots=True)
+class Files:
+    """What the store asks of its database, done on the simulated disk."""
+
+    world: World
+    disk: Disk
+    engine: None = None
+
+    def require_write(self) -> None:
+        """Do nothing: it is opened to write."""
+
+    def drafter(self, stream: str, trace: Trace | None = None) -> Drafter:
+        return self.world.disk.create(stream, trace)._drafter
+
+    async def last(self, stream: str) -> Recorded | None:
+        await self.world.pause()
+        events = self.world.disk.streams.get(stream)
+        return events[-1] if events else None
+
+    async def commit(self, group: Group) -> None:
+        await asyncio.to_thread(self.disk.alone, group)
+
+
+class Store(SqlStore):
+    """The store of one host: the real one, over the disk of the world."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        disk, lines = Disk(world, process), WeakValueDictionary[str, Line]()
+        database = cast("Database", Files(world, disk))
+        hosts = ServerLeases(world, lines) if world.lease else Locks(world, process)
+        writer = Writer(disk)
+        super().__init__(
+            database,
+            writer=writer,
+            hosts=hosts,
+            lines=lines,
+            incarnation=cast("Incarnation", None),
+        )
+        writer._thread.shutdown()
+        writer._thread = cast("ThreadPoolExecutor", _Thread(world))
+        shared = world.disk
+        self.reader = cast("sql.Reader", Reader(world))
+        self.leases = Leases(database, self.reader, hosts, lines)
+        self.requests = cast("sql.Requests", shared.requests)
+        self.definitions = cast("sql.Definitions", shared.definitions)
+        self.tokens = cast("sql.Tokens", shared.tokens)
+        self.submissions = cast("sql.Submissions", shared.submissions)
+
+    async def aclose(self) -> None:
+        """Store queued events, and give the lease back."""
+        if self._writer:
+            await self._writer.aclose()
+        await self.leases.aclose()
 
 
 @dataclass(slots=True)

@@ -12,7 +12,15 @@ of all ports (`fakes`).
 
 from __future__ import annotations
 
-from .fakes import FakeClock, FakeEntropy, FakeSandbox, FakeTools, Script, offer
+from .fakes import (
+    FakeClock,
+    FakeEntropy,
+    FakePlacement,
+    FakeSandbox,
+    FakeTools,
+    Script,
+    offer,
+)
 from .harness import Harness, run_agent
 from .runs import AgentRun
 from .scripted import DENIED, Answer, Tool, failure, tool_error
@@ -23,6 +31,7 @@ __all__ = [
     "Answer",
     "FakeClock",
     "FakeEntropy",
+    "FakePlacement",
     "FakeSandbox",
     "FakeTools",
     "Harness",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from ..core.calls import JSON, Completed, Effect
 from ..core.grants.tool_catalog import Offer, Offered
@@ -15,6 +16,8 @@ from ..core.names import exposed_name
 from ..core.tools.contexts import ServerResource
 from ..errors import ToolError
 from ..lib import codec
+from ..placement.in_process import InProcess
+from ..ports.placement import Job, Record
 from ..ports.sandbox import Door, Ending, Guest, Prepared
 from ..ports.tools import RunScope, ToolRequest
 
@@ -182,3 +185,85 @@ class FakeSandbox:
         del prepared
         self.guests.append(guest)
         return await self.script(door, guest)
+
+
+#: What an engine does to a job that it gives out: it loses it, or gives it out again.
+Fate: TypeAlias = Literal["lost", "doubled"]
+
+
+def _kept(_job: Job) -> Fate | None:
+    return None
+
+
+@dataclass(slots=True, eq=False)
+class FakePlacement:
+    """
+    One host's view of a queue that hosts share, in the memory of one process.
+
+    Attributes:
+        queue: The same for all hosts.
+
+        fate: Returns what happens to a job that is given out, beside that.
+
+        delay: Returns for how many seconds a job is on its way to the host.
+    """
+
+    queue: InProcess = field(default_factory=InProcess)
+    fate: Callable[[Job], Fate | None] = _kept
+    delay: Callable[[], float] = float
+    shared: bool = True
+    _claimed: set[str] = field(default_factory=set[str], init=False)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits."""
+        return self.queue.is_empty
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Do nothing: the queue is that of this process."""
+        return self.queue.running()
+
+    async def submit(self, job: Job, record: Record | None = None) -> None:
+        """Record a job, and put it into the queue."""
+        await self.queue.submit(job, record)
+
+    async def claim(self) -> Job:
+        """Return the next job that is not lost, once there is one."""
+        while True:
+            job = await self.queue.claim()
+            # As far as other hosts can tell, it is in nobody's hands.
+            await self.queue.release(job)
+            fate = self.fate(job)
+            if fate == "lost":
+                continue
+            if fate == "doubled":
+                await self.queue.submit(job)
+            try:
+                await asyncio.sleep(self.delay())
+            except asyncio.CancelledError:
+                await self.queue.submit(job)
+                raise
+            self._claimed.add(job.run_id)
+            return job
+
+    async def waiting(self, who: str) -> tuple[int, int]:
+        """Return how many jobs wait, and how many of them are of that principal."""
+        return self.queue.known(who)
+
+    def known(self, who: str) -> tuple[int, int]:
+        """Return the same."""
+        return self.queue.known(who)
+
+    async def missing(self, run_ids: Collection[str]) -> set[str]:
+        """Return those of the runs that neither wait nor are claimed by this host."""
+        return await self.queue.missing(run_ids) - self._claimed
+
+    async def release(self, job: Job, *, again: bool = False) -> None:
+        """Forget a job, or put it back."""
+        self._claimed.discard(job.run_id)
+        if again:
+            await self.queue.submit(job)
+
+    async def cancel(self, run_id: str) -> None:
+        """Take a run out of the queue."""
+        await self.queue.cancel(run_id)

@@ -17,9 +17,13 @@ from caxton_host.placement.procrastinate import Procrastinate, prepare
 from caxton_host.ports.placement import Job, Placement, Within
 from caxton_host.store.memory import MemoryStore
 from caxton_host.store.sql import SqlStore
+from caxton_host.testing import FakePlacement
+from caxton_host.testing.fakes import Fate
 from tests.unit.store.fakes import FakeClock, FakeEntropy, run_queued
 
-ENGINES = ("in process", "procrastinate")
+#: Those whose queue all hosts of a log share.
+SHARED = ("fake", "procrastinate")
+ENGINES = ("in process", *SHARED)
 
 
 @dataclass
@@ -36,6 +40,8 @@ class Yard:
         if self.address is not None:
             assert isinstance(self.store, SqlStore)
             self.engine = Procrastinate(over=self.store.over, bell=self.store.bell)
+        elif isinstance(self.engine, FakePlacement):
+            self.engine = FakePlacement(self.engine.queue)
         await self.stack.enter_async_context(self.engine.running())
         return self.engine
 
@@ -55,8 +61,10 @@ class Yard:
 async def yard(request: pytest.FixtureRequest) -> AsyncIterator[Yard]:
     async with AsyncExitStack() as stack:
         clock, entropy = FakeClock(), FakeEntropy()
-        if request.param == "in process":
-            yield Yard(MemoryStore(clock=clock, entropy=entropy), stack)
+        if request.param != "procrastinate":
+            it = Yard(MemoryStore(clock=clock, entropy=entropy), stack)
+            it.engine = FakePlacement() if request.param == "fake" else InProcess()
+            yield it
             return
         address = request.getfixturevalue("postgres_url")
         store = SqlStore.open(address, clock=clock, entropy=entropy, write=True)
@@ -159,56 +167,42 @@ async def test_what_the_engine_lost_is_submitted_again_and_once(yard: Yard) -> N
     assert await engine.waiting("token/ann") == (0, 0)
 
 
-async def test_hosts_share_one_queue_and_each_job_has_one_host(
-    postgres_url: str,
-) -> None:
-    clock, entropy = FakeClock(), FakeEntropy()
-    plain = postgres_url.replace("+psycopg", "")
-    async with AsyncExitStack() as stack:
-        store = SqlStore.open(postgres_url, clock=clock, entropy=entropy)
-        await stack.enter_async_context(store)
-        await prepare(plain)
-        yard = Yard(store, stack, plain)
-        hosts = [await yard.host() for _ in range(3)]
+@pytest.mark.parametrize("yard", SHARED, indirect=True)
+async def test_hosts_share_one_queue_and_each_job_has_one_host(yard: Yard) -> None:
+    hosts = [await yard.host() for _ in range(3)]
 
-        async def some(host: Placement) -> list[str]:
-            found: list[str] = []
-            try:
-                async with asyncio.timeout(3):
-                    while True:
-                        job = await host.claim()
-                        found.append(job.run_id)
-                        await host.release(job)
-            except TimeoutError:
-                return found
+    async def some(host: Placement) -> list[str]:
+        found: list[str] = []
+        try:
+            async with asyncio.timeout(3):
+                while True:
+                    job = await host.claim()
+                    found.append(job.run_id)
+                    await host.release(job)
+        except TimeoutError:
+            return found
 
-        claiming = [asyncio.create_task(some(host)) for host in hosts]
-        for number in range(30):
-            await yard.submit(f"r{number:02}")
-        found = await asyncio.gather(*claiming)
+    claiming = [asyncio.create_task(some(host)) for host in hosts]
+    for number in range(30):
+        await yard.submit(f"r{number:02}")
+    found = await asyncio.gather(*claiming)
 
     assert sorted(one for some in found for one in some) == [
         f"r{number:02}" for number in range(30)
     ]
 
 
-async def test_what_a_dead_host_had_claimed_is_missing(postgres_url: str) -> None:
-    clock, entropy = FakeClock(), FakeEntropy()
-    plain = postgres_url.replace("+psycopg", "")
-    async with AsyncExitStack() as stack:
-        store = SqlStore.open(postgres_url, clock=clock, entropy=entropy)
-        await stack.enter_async_context(store)
-        await prepare(plain)
-        yard = Yard(store, stack, plain)
-        dead = await yard.host()
-        await yard.submit("0193")
-        await dead.claim()
+@pytest.mark.parametrize("yard", SHARED, indirect=True)
+async def test_what_a_dead_host_had_claimed_is_missing(yard: Yard) -> None:
+    dead = await yard.host()
+    await yard.submit("0193")
+    await dead.claim()
 
-        engine = await yard.host()
+    engine = await yard.host()
 
-        assert await engine.missing(["0193"]) == {"0193"}
-        await engine.submit(Job(run_id="0193", who="token/ann"))
-        assert await claimed(engine, 1) == ["0193"]
+    assert await engine.missing(["0193"]) == {"0193"}
+    await engine.submit(Job(run_id="0193", who="token/ann"))
+    assert await claimed(engine, 1) == ["0193"]
 
 
 async def test_a_job_that_is_given_back_is_told_to_a_host_that_waits(
@@ -235,3 +229,13 @@ async def test_a_job_that_is_given_back_is_told_to_a_host_that_waits(
         await giving.release(job, again=True)
 
         assert await claiming == ["0193"]
+
+
+async def test_a_fake_engine_loses_jobs_and_gives_them_out_twice() -> None:
+    fates: list[Fate | None] = ["lost", "doubled", None]
+    engine = FakePlacement(fate=lambda _: fates.pop(0))
+    for name in ("0193", "0194"):
+        await engine.submit(Job(run_id=name, who="token/ann"))
+
+    assert await claimed(engine, 2) == ["0194", "0194"]
+    assert await engine.missing(["0193", "0194"]) == {"0193"}

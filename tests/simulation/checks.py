@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
@@ -12,6 +13,7 @@ from caxton_host.core.log.events import (
     ApprovalDecided,
     CallResolved,
     Recorded,
+    RunQueued,
     RunResumed,
     RunStarted,
     RunSuspended,
@@ -26,7 +28,7 @@ from caxton_host.core.names import AGENTS, called_run, idempotency_key, run_of
 from caxton_host.store.memory import MemoryStore
 
 from .agents import APPROVERS, DENIED, LIMITS
-from .world import World
+from .world import World, start_of
 
 #: A stream, and the number of a call.
 _Call: TypeAlias = tuple[str, int]
@@ -38,8 +40,11 @@ def check_form(history: list[Recorded]) -> None:
     events = [one.event for one in history]
     types = [one.type for one in history]
     assert [one.seq for one in history] == [*range(1, len(history) + 1)]
-    assert isinstance(events[0], RunStarted)
-    assert types.count("RunStarted") == 1
+    queued = types[0] == "RunQueued"
+    ended_early = queued and types[1:] in (["RunCancelled"], ["RunFailed"])
+    assert ended_early or types[queued] == "RunStarted", types
+    assert types.count("RunStarted") + ended_early == 1
+    assert types.count("RunQueued") == queued
     ends = [one for one in types if one in _ENDED]
     assert ends == types[-1:]
     made = [event.call for event in events if isinstance(event, ToolInvoked)]
@@ -111,8 +116,8 @@ def _is_approved(said: list[ApprovalDecided]) -> bool:
 
 def check_bounds(history: list[Recorded]) -> None:
     """Check that each allowed call is one that all grants of the run name."""
-    started = history[0].event
-    assert isinstance(started, RunStarted)
+    started = start_of(history)
+    assert started
     for event in (one.event for one in history):
         if isinstance(event, ToolInvoked) and event.rule:
             target = event.server or "", event.tool or ""
@@ -206,7 +211,7 @@ def check_tables(disk: MemoryStore) -> None:
     runs: dict[str, tuple[str, int, bool]] = {}
     for recorded in disk.events:
         stream, event = recorded.stream, recorded.event
-        if isinstance(event, RunStarted):
+        if isinstance(event, RunQueued | RunStarted):
             agents[stream] = event.agent
         if isinstance(event, ToolInvoked):
             taken = cast("dict[str, int]", event.spends or {})
@@ -216,7 +221,8 @@ def check_tables(disk: MemoryStore) -> None:
             settled = cast("dict[str, int]", settles or {})
             books.close((stream, end[0]), agents[stream], settled)
         elif stream in agents and (state := ENDS.get(recorded.type)):
-            _, epoch, _ = runs.get(run_of(stream), ("", 1, False))
+            _, epoch, _ = runs.get(run_of(stream), ("", 0, False))
+            epoch += isinstance(event, RunStarted)
             epoch = event.epoch if isinstance(event, RunResumed) else epoch
             runs[run_of(stream)] = state, epoch, state in OVER
             if state in OVER:
@@ -236,3 +242,24 @@ def _is_kept(key: str) -> bool:
 def _limit(key: str) -> int:
     budget = key.partition("/")[2]
     return LIMITS.get(budget, 1_000)
+
+
+def check_submissions(given: Mapping[int, Sequence[str]], disk: MemoryStore) -> None:
+    """
+    Check that each accepted request is exactly one run.
+
+    Args:
+        given: The ids that clients were given, by the number in their input.
+    """
+    runs: dict[int, set[str]] = {number: set() for number in given}
+    for stream, history in disk.streams.items():
+        event = history[0].event
+        asked = isinstance(event, RunQueued | RunStarted) and isinstance(
+            event.input, dict
+        )
+        if asked and "number" in event.input:
+            runs[event.input["number"]].add(run_of(stream))
+    for number, ids in given.items():
+        assert len({*ids}) <= 1, (number, ids)
+        assert len(runs[number]) <= 1, (number, runs[number])
+        assert {*ids} <= runs[number], (number, ids)

@@ -17,6 +17,9 @@ from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any, cast
 
+#: How often a coroutine that is closed may wait for something in its ``finally``.
+_AWAITS = 10
+
 __all__ = ["PROCESS", "Process", "SimLoop"]
 
 
@@ -125,6 +128,7 @@ class SimLoop(asyncio.SelectorEventLoop):
                 return
             if failed:
                 done.set_exception(failed)
+                done.exception()  # Who waited may be dead.
             else:
                 done.set_result(result)
 
@@ -148,9 +152,13 @@ class SimLoop(asyncio.SelectorEventLoop):
         self._asyncgens.discard(agen)  # type: ignore[attr-defined]
 
     def forget(self) -> None:
-        """Drop the unfinished tasks of dead processes. Call it last, in the loop."""
+        """Drop all unfinished tasks but the current one. Call it last, in the loop."""
         for task in self._all:
             if not task.done() and task is not asyncio.current_task():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
-                with contextlib.suppress(Exception):
-                    task.get_coro().close()
+                for _ in range(_AWAITS):
+                    with contextlib.suppress(Exception):
+                        task.get_coro().close()
+                        break
+        self._ready.clear()
+        self._scheduled.clear()  # type: ignore[attr-defined]

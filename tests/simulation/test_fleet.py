@@ -1,0 +1,56 @@
+"""
+Simulate 20 hosts that share a log and a queue, with all faults, for 20 seeds.
+
+More by hand: ``python -m tests.simulation --hosts 200 --seeds 100``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+
+import pytest
+
+from .fleet import Figures, Fleet, told
+
+_HOSTS, _SEEDS = 20, 20
+
+pytestmark = pytest.mark.no_cover
+
+
+@functools.cache
+def fleet(seed: int) -> Fleet:
+    return told(seed, _HOSTS)
+
+
+@functools.cache
+def figures() -> Figures:
+    found = Figures()
+    for seed in range(_SEEDS):
+        found.add(fleet(seed))
+    return found
+
+
+def test_each_accepted_run_of_a_fleet_ends_once() -> None:
+    # laws 2, 3, 7 and 10
+    assert figures().starts > _HOSTS * _SEEDS
+
+
+def test_same_seed_tells_the_same_story() -> None:
+    again = told(1, _HOSTS)
+    assert again.world.met == fleet(1).world.met
+    assert again.world.effects == fleet(1).world.effects
+
+
+def test_all_that_can_go_wrong_does() -> None:
+    found = sum((fleet(seed).world.met for seed in range(_SEEDS)), Counter[str]())
+    assert {"crash", "hang", "stop", "lapsed", "conflict"} <= found.keys()
+    assert {"lost", "doubled", "asked again", "cancelled", "revoked"} <= found.keys()
+    assert {"refuses", "loses", "full", "worker"} <= found.keys()
+    assert {"Resend", "GiveResult", "Fail"} <= found.keys()
+
+
+def test_a_flood_delays_its_own_tenant() -> None:
+    waits = figures().waits
+    others = [wait for name in ("bell", "corp") for wait in waits[name]]
+    assert sum(others) / len(others) < sum(waits["acme"]) / len(waits["acme"])

@@ -132,7 +132,7 @@ class Projection:
     @property
     def asks(self) -> bool:
         """Whether the next event of a call may change the row."""
-        return bool(self._questions or self._asked)
+        return bool(self._questions or self._asked or self._suspended)
 
     @property
     def calls(self) -> dict[str, int]:
@@ -185,14 +185,14 @@ class Projection:
             self._show(self.row, at)
 
     def _settle(self, event: ToolCompleted | ToolDenied | ToolFailed) -> bool:
-        """Note the end of a call, and return whether people were asked about it."""
+        """Note the end of a call, and return whether people had to decide about it."""
         # Of a call that a fork inherited, only the outcome may be its own.
         if call := self._open.pop(event.call, None):
             self._ended[_tool_of(call[2]), _word(event)] += 1
         asked = [key for key in self._questions if key[0] == event.call]
         for key in asked:
             del self._questions[key]
-        return bool(asked)
+        return bool(asked or self._suspended)
 
     def _turn(self, event: Event | None, at: int) -> None:
         match event:

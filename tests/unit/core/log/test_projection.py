@@ -123,6 +123,7 @@ def test_call_in_doubt_waits_until_it_may_be_sent_again() -> None:
 
     assert waits(*doubt) == [("in_doubt", 3, 2)]
     assert waits(*doubt, resolved(3, "fail")) == [("in_doubt", 3, 2)]
+    assert waits(*doubt, resolved(3, "fail"), failed(3)) == []
     assert waits(*doubt, resolved(3)) == []
     assert waits(invoked(3), unsent) == []
     assert waits(invoked(3), frozen) == []
@@ -157,6 +158,7 @@ def test_question_waits_until_its_answer_the_end_of_its_call_or_a_turn() -> None
         ([asked(), suspended(), decided()], 0),
         ([invoked(), suspended("in_doubt")], None),
         ([invoked(), suspended("in_doubt"), resolved()], 0),
+        ([invoked(), suspended("in_doubt"), resolved(1, "result"), completed()], 0),
         ([asked(until=7), suspended(), resumed()], None),
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import sys
 import time
 
 from .fleet import Figures, told
@@ -22,14 +23,13 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=float("inf"))
     asked = parser.parse_args()
     logging.disable()
-    figures, began = Figures(), time.monotonic()
+    figures, began, took = Figures(), time.monotonic(), 0.0
     for seed in range(asked.first, asked.first + asked.seeds):
         figures.add(told(seed, asked.hosts))
         took = time.monotonic() - began
         if took > asked.minutes * 60:
             break
-    for line in figures.table(asked.hosts, took):
-        print(line)
+    sys.stdout.write("\n".join([*figures.table(asked.hosts, took), ""]))
 
 
 if __name__ == "__main__":

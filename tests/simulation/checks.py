@@ -254,11 +254,10 @@ def check_submissions(given: Mapping[int, Sequence[str]], disk: MemoryStore) -> 
     runs: dict[int, set[str]] = {number: set() for number in given}
     for stream, history in disk.streams.items():
         event = history[0].event
-        asked = isinstance(event, RunQueued | RunStarted) and isinstance(
-            event.input, dict
-        )
-        if asked and "number" in event.input:
-            runs[event.input["number"]].add(run_of(stream))
+        if isinstance(event, RunQueued | RunStarted) and isinstance(event.input, dict):
+            number = event.input.get("number")
+            if isinstance(number, int):
+                runs[number].add(run_of(stream))
     for number, ids in given.items():
         assert len({*ids}) <= 1, (number, ids)
         assert len(runs[number]) <= 1, (number, runs[number])

@@ -27,8 +27,8 @@ from caxton_host.core.log.events import (
     RunResumed,
     RunStarted,
     Thawed,
+    ToolInvoked,
 )
-from caxton_host.core.log.runs import RunRow
 from caxton_host.core.names import is_called, run_of
 from caxton_host.errors import CaxtonError, OverloadedError, StoreError
 from caxton_host.lib import codec
@@ -59,14 +59,14 @@ from .checks import (
     check_submissions,
     check_tables,
 )
-from .hosts import Story
+from .hosts import _WORDS, Story
 from .loop import Process
 from .world import Sandbox, Store, Tools, start_of
 
 #: The lease of `SqlStore`.
 _LEASE_S = 15.0
 #: Seconds in which clients ask for runs, and in which hosts fail.
-_BUSY_S, _FAULTY_S = 20.0, 40.0
+_BUSY_S, _FAULTY_S = 20.0, 30.0
 #: Seconds in which the tenant that floods asks for all of its runs.
 _FLOOD_S = 3.0
 #: Seconds in which all runs have to end once all hosts are well again.
@@ -188,11 +188,17 @@ class Member(Process):
             self.host.freezes.watching(self.fleet.world.heeded - 1.0),
         ):
             serving.begin()
+            for watch in serving._taking:
+                watch.add_done_callback(self._watched)
             self.is_up = True
             await self.asked.wait()
             self.is_up = False
             await serving.drain("hand_over")
         await self.store.aclose()
+
+    def _watched(self, watch: asyncio.Task[None]) -> None:
+        if not watch.cancelled() and (exc := watch.exception()):
+            self.fleet.world.wrong.append(f"a host failed: {exc!r}")
 
     def burn(self) -> None:
         """Take a step towards the fault that is to come."""
@@ -209,7 +215,7 @@ class Member(Process):
         self.held = []
         began = world.clock.now()
         self.fleet.hung.setdefault(self.name, []).append((began, self.hangs))
-        world.spawn(None, lambda: asyncio.create_task(self._wake()))
+        self.fleet.go(self._wake())
 
     async def _wake(self) -> None:
         await asyncio.sleep(self.hangs or 0)
@@ -259,6 +265,7 @@ class Fleet(Story):
     queue: InProcess = field(default_factory=InProcess)
     members: dict[int, Member] = field(default_factory=dict)
     clients: list[Client] = field(default_factory=list)
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
     calm: bool = False
     ended: bool = False
 
@@ -267,7 +274,7 @@ class Fleet(Story):
         self.crashes = set()
         self.to_start = []
         world = self.world
-        world.lease, world.lasting, world.heeded = _LEASE_S, 4.0, 3.0
+        world.lease, world.lasting, world.heeded = _LEASE_S, 8.0, 3.0
 
     def _step(self, process: Process) -> None:
         if isinstance(process, Member) and process.fuse:
@@ -291,25 +298,27 @@ class Fleet(Story):
 
     async def _all(self) -> None:
         world = self.world
-        self.clients = [self._client(n) for n in range(self.size * 5 // 2)]
+        self.clients = [self._client(n) for n in range(self.size * 4)]
         self._issue()
         try:
-            places = [self._task(self._place(n)) for n in range(self.size)]
-            operators = [self._task(self._operate())]
-            freezing = self._task(self._freeze())
-            asking = [self._task(self._ask(client)) for client in self.clients]
+            for number in range(self.size):
+                self.go(self._place(number))
+            self.go(self._operate())
+            asking = [self.task(self._ask(client)) for client in self.clients]
+            asking.append(self.task(self._freeze()))
             await self._trouble()
             self.calm = True
             world.faults = dict.fromkeys(world.faults, 0.0)
             until = world.loop.time() + _CALM_S
-            await asyncio.wait([*asking, freezing], timeout=_CALM_S)
+            await asyncio.wait(asking, timeout=_CALM_S)
             while self._going_on():
                 assert world.loop.time() < until, f"left: {self._left()}"
                 await asyncio.sleep(0.5)
             self.ended = True
-            for task in [*asking, freezing]:
-                task.result()
-            del places, operators
+            assert all(task.done() for task in asking)
+            for task in [*asking, *self.tasks]:
+                if task.done() and not task.cancelled():
+                    task.result()
             assert not world.wrong, world.wrong
             check_tables(world.disk)
             check_families(world.disk)
@@ -346,15 +355,20 @@ class Fleet(Story):
         """Return for how long a host could not know what had changed."""
         return round(sum(seconds for _, seconds in self.hung.get(host, ())) * 1e6)
 
-    def _left(self) -> list[tuple[RunRow, list[str]]]:
+    def _left(self) -> list[tuple[str, str | None, list[str]]]:
         disk = self.world.disk
         return [
-            (disk.rows[run], [one.type for one in disk.streams[f"run/{run}"]])
+            (run, disk.rows[run].owner, [e.type for e in disk.streams[f"run/{run}"]])
             for run in self._going_on()
         ]
 
-    def _task(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+    def task(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        """Do something in no process of the fleet."""
         return self.world.spawn(None, lambda: asyncio.create_task(work))
+
+    def go(self, work: Coroutine[Any, Any, object]) -> None:
+        """Do something that must not fail."""
+        self.tasks.append(self.task(work))
 
     # -- hosts -----------------------------------------------------------------
 
@@ -365,7 +379,7 @@ class Fleet(Story):
             await asyncio.sleep(chance.uniform(0, 2))
             member = self.members[number] = Member(self, f"host/{number:03}-{life}")
             task = self.world.spawn(member, member.begin)
-            gone = self._task(member.gone.wait())
+            gone = self.task(member.gone.wait())
             await asyncio.wait([task, gone], return_when=asyncio.FIRST_COMPLETED)
             if member.alive:
                 task.result()
@@ -379,9 +393,10 @@ class Fleet(Story):
         chance, count = self.chance, max(3, self.size // 2)
         for _ in range(count):
             await asyncio.sleep(chance.uniform(0, 2 * _FAULTY_S / count))
-            member = chance.choice([*self.members.values()])
-            if not member.is_up or member.fuse:
+            up = [one for one in self.members.values() if one.is_up and not one.fuse]
+            if not up:
                 continue
+            member = chance.choice(up)
             kind = chance.choice(("crash", "crash", "hang", "stop"))
             self.world.met[kind] += 1
             if kind == "stop":
@@ -454,7 +469,7 @@ class Fleet(Story):
         floods = who.tenant == FLOODS
         await asyncio.sleep(chance.uniform(0, _FLOOD_S if floods else _BUSY_S))
         twice = wanted.key is not None and chance.random() < 0.2
-        asking = [self._task(self._ask_once(client)) for _ in range(1 + twice)]
+        asking = [self.task(self._ask_once(client)) for _ in range(1 + twice)]
         await asyncio.wait(asking)
         for one in asking:
             one.result()
@@ -515,34 +530,34 @@ class Fleet(Story):
                 at = row.run_id, len(self.world.disk.streams[f"run/{row.run_id}"])
                 if row.state == "suspended" and at not in seen:
                     seen.add(at)
-                    self._task(self._see_to(row.run_id))
+                    self.go(self._see_to(row.run_id))
 
     async def _see_to(self, run_id: str) -> None:
-        reader, world = self.world.disk.reader, self.world
         try:
-            journal = (await Recording.load(run_id, reader)).journal()
-            for doubt in journal.in_doubt:
-                call, seq = doubt.invoked, doubt.seq
-                while world.flying[run_id, call.call]:  # noqa: ASYNC110 -- virtual
-                    await asyncio.sleep(0.5)
-                if doubt.resolved or seq is None or call.server == "agents":
-                    continue
-                says = self.says(run_id, call)
-                world.met[type(says).__name__] += 1
-                who = _person("ops")
-                await self._insist(
-                    lambda s, q=seq, w=says: s.resolve(who, run_id, q, w, "looked")
-                )
-            for asked in journal.waiting:
+            recording = await Recording.load(run_id, self.world.disk.reader)
+            for doubt in recording.journal().in_doubt:
+                if not doubt.resolved and doubt.invoked.server != "agents":
+                    await self._resolve(run_id, doubt.seq, doubt.invoked)
+            for asked in recording.journal().waiting:
                 for name in ("bob", "cyn"):
-                    who = _person(name)
-                    await self._insist(
-                        lambda s, q=asked.seq, w=who: s.decide(
-                            w, run_id, q, "approve", "looked"
-                        )
-                    )
+                    await self._decide(run_id, asked.seq, name)
         except CaxtonError as exc:
-            world.met[f"operator: {type(exc).__name__}"] += 1
+            self.world.met[f"operator: {type(exc).__name__}"] += 1
+
+    async def _resolve(self, run_id: str, seq: int | None, call: ToolInvoked) -> None:
+        while self.world.flying[run_id, call.call]:  # noqa: ASYNC110 -- virtual
+            await asyncio.sleep(0.5)
+        said, who = self.says(run_id, call), _person("ops")
+        self.world.met[type(said).__name__] += 1
+        await self._insist(
+            lambda s: s.resolve(who, run_id, seq or 0, said, reason="looked")
+        )
+
+    async def _decide(self, run_id: str, seq: int | None, name: str) -> None:
+        verdict, who = self.chance.choice(_WORDS), _person(name)
+        self.world.met[f"said {verdict}"] += 1
+        if verdict:
+            await self._insist(lambda s: s.decide(who, run_id, seq, verdict, "looked"))
 
     async def _insist(self, work: _Work[None]) -> None:
         """Ask hosts until one answers."""
@@ -588,10 +603,9 @@ class Figures:
             if isinstance(event, RunQueued):
                 queued[run_id] = recorded.recorded_at
             elif isinstance(event, RunStarted) and not is_called(run_id):
-                since = queued.get(run_id, recorded.recorded_at)
-                tenant = str(event.actor["tenant"])
-                wait = (recorded.recorded_at - since) / 1e6
-                self.waits.setdefault(tenant, []).append(wait)
+                if since := queued.get(run_id):
+                    waits = self.waits.setdefault(str(event.actor["tenant"]), [])
+                    waits.append((recorded.recorded_at - since) / 1e6)
                 begun[str(event.host).partition("-")[0]] += 1
                 drivers[run_id] = str(event.host)
             elif isinstance(event, RunResumed):
@@ -622,11 +636,10 @@ class Figures:
         lines += [f"| {name} | {figures} |" for name, figures in rows]
         return [
             *lines,
-            f"{seeds} seeds of {hosts} hosts, {self.starts} starts, "
-            f"{seeds * 60 / seconds:.1f} seeds a minute",
+            f"{seeds} seeds of {hosts} hosts, {self.starts} starts",
+            f"seeds a minute: {seeds * 60 / seconds:.1f}",
             f"conflicts at the fence: {self.conflicts / self.starts:.3f} a start",
-            f"the host with most starts has {max(self.shares):.1f} times the mean, "
-            f"{sum(self.shares) / seeds:.1f} on average",
+            f"most starts of a host, over the mean: {sum(self.shares) / seeds:.1f}",
         ]
 
 

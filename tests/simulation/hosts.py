@@ -22,6 +22,7 @@ from caxton_host.core.log.events import (
     ToolInvoked,
 )
 from caxton_host.core.log.requests import Abort, Fail, GiveResult, Resend, Resolution
+from caxton_host.core.log.runs import RunFilter
 from caxton_host.errors import BusyError, StoreError, Suspend, UsageError
 from caxton_host.lib import codec
 from caxton_host.ports.serving import TokenRow
@@ -149,7 +150,7 @@ class Living(Process):
 
     async def _idle(self) -> list[str]:
         """Return the runs that no living host drives."""
-        rows = await self.store.reader.runs(_STEPS, state="suspended")
+        rows = await self.store.reader.runs(_STEPS, RunFilter(state="suspended"))
         return [row.run_id for row in [*rows, *await self.store.leases.idle()]]
 
     def _stop_one(self) -> None:

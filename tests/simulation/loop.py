@@ -112,7 +112,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         self._ready.extend(process.held or ())
         process.held = None
 
-    def run_in_executor(  # type: ignore[override]
+    def run_in_executor(
         self, executor: object, work: Callable[..., Any], *args: object
     ) -> asyncio.Future[Any]:
         """Do some work in a thread, in virtual time."""

@@ -31,7 +31,6 @@ from caxton_host.lib import codec
 from caxton_host.ports.log import Trace
 from caxton_host.ports.sandbox import Answer, Door, Ending, Guest, Prepared
 from caxton_host.ports.tools import RunScope, ToolRequest
-from caxton_host.store import sql
 from caxton_host.store.commit import (
     Committer,
     Driver,
@@ -442,10 +441,16 @@ class Files:
     def drafter(self, stream: str, trace: Trace | None = None) -> Drafter:
         return self.world.disk.create(stream, trace)._drafter
 
-    async def last(self, stream: str) -> Recorded | None:
+    async def end(
+        self, stream: str, trace: Trace | None = None
+    ) -> tuple[Drafter, Line] | None:
         await self.world.pause()
         events = self.world.disk.streams.get(stream)
-        return events[-1] if events else None
+        if not events:
+            return None
+        drafter, last = self.drafter(stream, trace), events[-1]
+        drafter.recorded_at, drafter.seq = last.recorded_at, last.seq
+        return drafter, Line(stream, (last.seq, last.hash))
 
     async def commit(self, group: Group) -> None:
         await asyncio.to_thread(self.disk.alone, group)
@@ -469,12 +474,13 @@ class Store(SqlStore):
         writer._thread.shutdown()
         writer._thread = cast("ThreadPoolExecutor", _Thread(world))
         shared = world.disk
-        self.reader = cast("sql.Reader", Reader(world))
+        self.reader = cast("Any", Reader(world))
         self.leases = Leases(database, self.reader, hosts, lines)
-        self.requests = cast("sql.Requests", shared.requests)
-        self.definitions = cast("sql.Definitions", shared.definitions)
-        self.tokens = cast("sql.Tokens", shared.tokens)
-        self.submissions = cast("sql.Submissions", shared.submissions)
+        self.requests = cast("Any", shared.requests)
+        self.definitions = cast("Any", shared.definitions)
+        self.tokens = cast("Any", shared.tokens)
+        self.submissions = cast("Any", shared.submissions)
+        self.projections = cast("Any", shared.projections)
 
     async def aclose(self) -> None:
         """Store queued events, and give the lease back."""

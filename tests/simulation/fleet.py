@@ -47,6 +47,7 @@ from caxton_host.service.run_service import Service, Submission
 from caxton_host.service.run_tasks import RunTasks
 from caxton_host.store import leases_postgres
 from caxton_host.telemetry import NoTelemetry
+from caxton_host.store.leases_postgres import PostgresLeases
 from caxton_host.testing import FakePlacement
 from caxton_host.testing.fakes import Fate
 
@@ -169,6 +170,7 @@ class Member(Process):
             ),
         )
         resumer = Resumer(service=service)
+        self.store.leases.tell(resumer.search)
         service.decided = service.background.suspended = resumer.look
         freezes.thawed = resumer.look_again
         self.serving = Serving(
@@ -181,6 +183,9 @@ class Member(Process):
     async def live(self) -> None:
         """Serve until this process is asked to stop, and hand its runs over."""
         await self.store.leases.join(self.name)
+        beat = cast("PostgresLeases", self.store.leases._hosts)._task
+        assert beat
+        beat.add_done_callback(self._watched)
         serving, under_way = self.serving, self.host.under_way
         kinds = {GO_ON: serving.resumer.asked}
         async with (
@@ -356,9 +361,9 @@ class Fleet(Story):
         return round(sum(seconds for _, seconds in self.hung.get(host, ())) * 1e6)
 
     def _left(self) -> list[tuple[str, str | None, list[str]]]:
-        disk = self.world.disk
+        rows, streams = self.world.disk.rows, self.world.disk.streams
         return [
-            (run, disk.rows[run].owner, [e.type for e in disk.streams[f"run/{run}"]])
+            (run, rows[run].owner, [one.type for one in streams[f"run/{run}"][-9:]])
             for run in self._going_on()
         ]
 
@@ -610,7 +615,7 @@ class Figures:
                 drivers[run_id] = str(event.host)
             elif isinstance(event, RunResumed):
                 died = fleet.died.get(drivers.get(run_id, ""))
-                if died is not None:
+                if died is not None and died < recorded.recorded_at:
                     self.takeovers.append((recorded.recorded_at - died) / 1e6)
                 drivers[run_id] = str(event.host)
             elif recorded.type == "RunSuspended":

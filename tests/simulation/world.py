@@ -363,6 +363,7 @@ class Locks:
     """Leases that end with their process, as on SQLite. See `HostLeases`."""
 
     def __init__(self, world: World, process: Process) -> None:
+        self.left: Callable[[], None] = lambda: None
         self._locked = world.locked
         self._process = process
 
@@ -396,14 +397,15 @@ class ServerLeases(PostgresLeases):
     def _begin(self, host: str) -> None:
         self._world.leases[host] = self._world.loop.time() + self._lease
 
-    def _renew_there(self) -> set[str] | None:
+    def _renew_there(self) -> tuple[set[str] | None, set[str]]:
         lapsed = not self.living({self._host})
         self._begin(self._host)
         if not lapsed:
-            return None
+            return None, self.hosts()
         self._world.met["lapsed"] += 1
         rows = self._world.disk.rows.values()
-        return {r.run_id for r in rows if (r.owner, r.state) == (self._host, "running")}
+        mine = [r for r in rows if (r.owner, r.state) == (self._host, "running")]
+        return {row.run_id for row in mine}, set()
 
     def is_dead(self, driver: Driver, host: str) -> bool:
         del driver

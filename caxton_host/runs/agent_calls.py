@@ -185,11 +185,12 @@ class _AgentTools(ToolLayer):
                 raise
         except ServerUnavailable:
             raise _unstarted(name, "a server that it requires is down") from None
-        except BusyError:
-            raise _unstarted(name, "the host has as many runs as it takes") from None
         except CaxtonError as exc:
             if self.callees.host.freezes.now.on(name, self.scope.actor):
                 raise ChildSuspended(request.call, str(exc), fix=exc.fix) from None
+            if isinstance(exc, BusyError):
+                why = "the host has as many runs as it takes"
+                raise _unstarted(name, why) from None
             # It may name files of this host.
             logger.warning("agent %s was not started: %s", name, exc)
             raise _unstarted(name, "the log of the host says why") from None

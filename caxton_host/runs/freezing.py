@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypedDict
 
 from ..core.calls import JSON
-from ..core.grants.freezes import FREEZES, Freezes, Halted, frozen_in
+from ..core.grants.freezes import FREEZES, STOPPING, Freezes, Halted, frozen_in
 from ..core.log.events import Event, Frozen, Thawed
 from ..core.log.runs import RunFilter
 from ..core.names import nearest
@@ -20,6 +20,7 @@ from ..errors import LeaseLost, NotFoundError, StoreError, UsageError
 from ..lib.bell import Bell
 from ..ports.history import Readings
 from ..ports.serving import ServingStore
+from .admission import about_to_stop
 from .recording import Recording
 
 #: Seconds between two looks at the end of the stream, at least.
@@ -109,10 +110,14 @@ class FreezeWatch:
 
         Raises:
             UsageError: Its agent or its actor is frozen.
+
+            OverloadedError: The host hands its runs over.
         """
         if self.now.on(agent, actor):
             await self.look()  # It may be thawed since.
             if found := self.now.on(agent, actor):
+                if found == STOPPING:
+                    raise about_to_stop()
                 raise UsageError(str(halted := Halted(0, found)), fix=halted.fix)
 
     async def check_resumable(self, recording: Recording) -> None:

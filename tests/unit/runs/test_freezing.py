@@ -22,7 +22,7 @@ from caxton_host.core.log.events import (
     ToolInvoked,
     ToolRetried,
 )
-from caxton_host.errors import NotFoundError, UsageError
+from caxton_host.errors import NotFoundError, OverloadedError, UsageError
 from caxton_host.lib import codec
 from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.ports.serving import TokenRow
@@ -146,6 +146,16 @@ async def test_run_of_a_frozen_agent_or_token_does_not_start(
     assert [e.type for e in scene.store.events[before:]] == ["Frozen"]
     await scene.thaw(*key)
     assert isinstance((await scene.run())[-1], RunCompleted)
+
+
+async def test_a_host_that_hands_over_refuses_a_start_for_now() -> None:
+    scene = Icy(calling(WEATHER))
+    scene.host.freezes.hand_over()
+
+    with pytest.raises(OverloadedError, match="about to stop"):
+        await scene.run()
+
+    assert scene.store.events == []
 
 
 async def test_frozen_call_asks_nobody_for_approval() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,7 +28,7 @@ from procrastinate.manager import JobManager
 from procrastinate.schema import SchemaManager
 
 from ..core.turns import MOST, rank, turn_behind, turn_of
-from ..errors import StoreError
+from ..errors import LeaseLost, StoreError
 from ..lib.bell import SLOW_S, Bell
 from ..ports.placement import Job, Record
 
@@ -55,6 +56,9 @@ _KNOWN = """\
 SELECT queueing_lock FROM procrastinate_jobs
 WHERE status = 'todo' AND queueing_lock = ANY(%(runs)s)"""
 _AGAIN = "SELECT pg_notify('procrastinate_any_queue_v1', '')"
+_SWEEP = """\
+DELETE FROM procrastinate_jobs WHERE status = 'doing' AND worker_id IS NULL
+RETURNING id"""
 _THERE = "SELECT to_regclass('procrastinate_jobs') AS found"
 
 _log = logging.getLogger("caxton_host")
@@ -125,9 +129,9 @@ class Procrastinate:
     _jobs: JobManager = field(init=False)
     _worker: int = field(default=0, init=False)
     _counted: int = field(default=0, init=False)
-    # The engine's record of each job that is claimed here.
-    _claimed: dict[str, Deferred] = field(
-        default_factory=dict[str, Deferred], init=False
+    # The engine's records of each job that is claimed here, as often as it came.
+    _claimed: dict[str, list[Deferred]] = field(
+        default_factory=lambda: defaultdict[str, list[Deferred]](list), init=False
     )
     _some: asyncio.Event = field(init=False)
 
@@ -140,7 +144,7 @@ class Procrastinate:
     async def running(self) -> AsyncGenerator[None]:
         """Give signs of life."""
         with _told():
-            await self._jobs.prune_stalled_workers(_GONE_S)
+            await self._sweep()
             self._worker = await self._jobs.register_worker()
         beat = asyncio.create_task(self._beat())
         try:
@@ -155,6 +159,12 @@ class Procrastinate:
             await asyncio.sleep(_BEAT_S)
             with contextlib.suppress(exceptions.ConnectorException, StoreError):
                 await self._jobs.update_heartbeat(self._worker)
+                await self._sweep()
+
+    async def _sweep(self) -> None:
+        """Delete what hosts had claimed that are gone: it was submitted again."""
+        await self._jobs.prune_stalled_workers(_GONE_S)
+        await self._connector.execute_query_async(_SWEEP)
 
     async def submit(self, job: Job, record: Record | None = None) -> None:
         """Defer a job, in the transaction that *record* makes."""
@@ -170,7 +180,11 @@ class Procrastinate:
                 places = self._connector.execute_query_one_with_connection(
                     driver, _HEAD, **_place_of(job)
                 )
-                self._jobs.defer_job(_deferred(job, places), connection=driver)
+                try:
+                    self._jobs.defer_job(_deferred(job, places), connection=driver)
+                except exceptions.AlreadyEnqueued:
+                    # A host has recorded the same run in between.
+                    raise LeaseLost(f"run {job.run_id} waits already") from None
 
             await record(within)
         self.is_empty = False
@@ -183,7 +197,7 @@ class Procrastinate:
             with _told():
                 found = await self._fetched()
             if found is not None and found.task_name == _TASK:
-                self._claimed[found.queueing_lock or ""] = found
+                self._claimed[found.queueing_lock or ""].append(found)
                 given = found.task_kwargs
                 return Job(
                     run_id=found.queueing_lock or "",
@@ -233,7 +247,9 @@ class Procrastinate:
 
     async def release(self, job: Job, *, again: bool = False) -> None:
         """Delete a job, or give it back."""
-        found = self._claimed.pop(job.run_id)
+        found = self._claimed[job.run_id].pop()
+        if not self._claimed[job.run_id]:
+            del self._claimed[job.run_id]
         with _told(), contextlib.suppress(exceptions.AlreadyEnqueued):
             if again:
                 await self._give_back(found)

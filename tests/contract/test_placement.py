@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from caxton_host.core.log.runs import RunRow
-from caxton_host.errors import StoreError
+from caxton_host.errors import LeaseLost
 from caxton_host.placement.in_process import InProcess
 from caxton_host.placement.procrastinate import Procrastinate, prepare
 from caxton_host.ports.placement import Job, Placement, Within
@@ -24,6 +24,10 @@ from tests.unit.store.fakes import FakeClock, FakeEntropy, run_queued
 #: Those whose queue all hosts of a log share.
 SHARED = ("fake", "procrastinate")
 ENGINES = ("in process", *SHARED)
+_GONE = "UPDATE procrastinate_workers SET last_heartbeat = '-infinity'"
+_TWICE = """\
+INSERT INTO procrastinate_jobs (queue_name, task_name, queueing_lock, args)
+SELECT queue_name, task_name, queueing_lock, args FROM procrastinate_jobs"""
 
 
 @dataclass
@@ -104,7 +108,7 @@ async def test_a_job_whose_event_is_not_recorded_is_not_in_the_queue(
     engine = await yard.host()
     await yard.submit("0193")
 
-    with pytest.raises(StoreError):
+    with pytest.raises(LeaseLost):  # The same request, at another host.
         await yard.submit("0193")
 
     assert await claimed(engine, 1) == ["0193"]
@@ -192,6 +196,24 @@ async def test_hosts_share_one_queue_and_each_job_has_one_host(yard: Yard) -> No
     ]
 
 
+async def test_a_job_that_comes_twice_is_released_twice(yard: Yard) -> None:
+    engine = await yard.host()
+    await yard.submit("0193")
+    jobs = [await engine.claim()]
+    if yard.address:
+        with psycopg.connect(yard.address, autocommit=True) as connection:
+            connection.execute(_TWICE)
+        jobs.append(await engine.claim())
+
+    for job in jobs:
+        await engine.release(job)
+
+    assert await engine.missing(["0193"]) == {"0193"}
+    if yard.address:
+        with psycopg.connect(yard.address) as connection:
+            assert not connection.execute("TABLE procrastinate_jobs").fetchall()
+
+
 @pytest.mark.parametrize("yard", SHARED, indirect=True)
 async def test_what_a_dead_host_had_claimed_is_missing(yard: Yard) -> None:
     dead = await yard.host()
@@ -203,6 +225,11 @@ async def test_what_a_dead_host_had_claimed_is_missing(yard: Yard) -> None:
     assert await engine.missing(["0193"]) == {"0193"}
     await engine.submit(Job(run_id="0193", who="token/ann"))
     assert await claimed(engine, 1) == ["0193"]
+    if yard.address:
+        with psycopg.connect(yard.address, autocommit=True) as connection:
+            connection.execute(_GONE)
+            await yard.host()  # It sweeps what nobody will release.
+            assert not connection.execute("TABLE procrastinate_jobs").fetchall()
 
 
 async def test_a_job_that_is_given_back_is_told_to_a_host_that_waits(

@@ -46,8 +46,8 @@ from caxton_host.service.resumer import Resumer
 from caxton_host.service.run_service import Service, Submission
 from caxton_host.service.run_tasks import RunTasks
 from caxton_host.store import leases_postgres
-from caxton_host.telemetry import NoTelemetry
 from caxton_host.store.leases_postgres import PostgresLeases
+from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakePlacement
 from caxton_host.testing.fakes import Fate
 

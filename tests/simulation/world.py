@@ -28,6 +28,7 @@ from caxton_host.core.log.events import (
 from caxton_host.core.log.runs import UNDER_WAY, RunRow
 from caxton_host.errors import LeaseLost, SandboxError, StoreError, ToolError
 from caxton_host.lib import codec
+from caxton_host.lib.bell import Bell
 from caxton_host.ports.log import Trace
 from caxton_host.ports.sandbox import Answer, Door, Ending, Guest, Prepared
 from caxton_host.ports.tools import RunScope, ToolRequest
@@ -387,19 +388,40 @@ class Locks:
         """Do nothing: it ends with the process."""
 
 
+@dataclass(slots=True)
+class _Connection:
+    """The connection of a lease, and what it is left with: the end of the lease."""
+
+    world: World
+    host: str = ""
+
+    async def do(self, function: Callable[[Any], _T]) -> _T:
+        await self.world.pause()
+        return function(self)
+
+    def execute(self, _statement: str, hosts: Sequence[str]) -> None:
+        for host in hosts:
+            self.world.leases.pop(host, None)
+
+    async def aclose(self) -> None:
+        """Do nothing."""
+
+
 class ServerLeases(PostgresLeases):
     """The leases of PostgreSQL, whose statements the simulated server carries out."""
 
     def __init__(self, world: World, lines: MutableMapping[str, Line]) -> None:
-        super().__init__(cast("sa.Engine", None), lines, world.lease)
+        super().__init__(cast("sa.Engine", None), Bell(), lines, world.lease)
+        self._own = cast("Any", _Connection(world))
         self._world = world
 
-    def _begin(self, host: str) -> None:
+    def _begin(self, driver: Any, host: str) -> None:  # noqa: ANN401 -- psycopg's
+        del driver
         self._world.leases[host] = self._world.loop.time() + self._lease
 
-    def _renew_there(self) -> tuple[set[str] | None, set[str]]:
+    def _renew_there(self, driver: Any) -> tuple[set[str] | None, set[str]]:  # noqa: ANN401
         lapsed = not self.living({self._host})
-        self._begin(self._host)
+        self._begin(driver, self._host)
         if not lapsed:
             return None, self.hosts()
         self._world.met["lapsed"] += 1
@@ -420,13 +442,6 @@ class ServerLeases(PostgresLeases):
 
     def hosts(self) -> set[str]:
         return self.living(self._world.leases)
-
-    async def aclose(self) -> None:
-        self._connection = cast("sa.Connection", self)  # It has one to end.
-        await super().aclose()
-
-    def _end(self) -> None:
-        self._world.leases.pop(self._host, None)
 
 
 @dataclass(slots=True)
@@ -472,6 +487,7 @@ class Store(SqlStore):
             hosts=hosts,
             lines=lines,
             incarnation=cast("Incarnation", None),
+            bell=Bell(),
         )
         writer._thread.shutdown()
         writer._thread = cast("ThreadPoolExecutor", _Thread(world))

@@ -297,18 +297,18 @@ class Service:
 
         ticket = ticket or self.line.take(who.key)
         is_free = self.line.present <= self.line.places and self.placement.is_empty
-        if is_free or not self._may_queue(who, wanted):
-            await self.background.begin(run_id, ticket, self._for(who, driving))
-            return run_id
-        ticket.leave()
-        await self.host.freezes.check(agent.name, who.actor)
-        check_request(request, self.host.redact)
         try:
+            if is_free or not self._may_queue(who, wanted):
+                await self.background.begin(run_id, ticket, self._for(who, driving))
+                return run_id
+            ticket.leave()
+            await self.host.freezes.check(agent.name, who.actor)
+            check_request(request, self.host.redact)
             await self.placer.submit(run_id, request)
         except LeaseLost:
-            if wanted.key is None:
-                raise
             # The same request has come twice, at the same time.
+            if wanted.key is None or await self.store.reader.row(run_id) is None:
+                raise
         return run_id
 
     async def skip(self, who: Principal, wanted: Submission, reason: str) -> None:

@@ -34,6 +34,16 @@ async def full(folder: Path) -> tuple[Office, Slow, str]:
     return office, tools, run_id
 
 
+def other(office: Office) -> Office:
+    """Return another host of the same log."""
+    found, store = Office(office.folder), office.scene.store
+    found.service.store = found.service.placer.store = store
+    found.service.host = found.service.placer.host = replace(
+        found.scene.host, store=store, stream="host/2"
+    )
+    return found
+
+
 async def test_a_run_that_has_to_wait_is_queued_in_the_log(tmp_path: Path) -> None:
     # law 3: the caller is told of it once that is durable
     office, tools, _ = await full(tmp_path)
@@ -170,21 +180,28 @@ async def test_the_same_key_twice_at_the_same_time_is_one_queued_run(
     assert await office.done(runs[0]) == "completed"
 
 
+async def test_the_same_key_at_two_hosts_at_the_same_time_is_one_run(
+    tmp_path: Path,
+) -> None:
+    office = Office(tmp_path)
+    hosts = office, other(office)
+
+    first, second = await asyncio.gather(*(one.start(key="k1") for one in hosts))
+
+    assert first == second
+    assert (await office.types(first)).count("RunStarted") == 1
+
+
 async def test_what_a_dead_host_had_in_its_queue_is_started_by_another(
     tmp_path: Path,
 ) -> None:
     office, tools, _ = await full(tmp_path)
     run_id = await office.start()
-    store = office.scene.store
     assert office.placing is not None
     office.placing.cancel()
     # Another host of the same log, that has never heard of it.
     tools.let.set()
-    heir = Office(tmp_path)
-    heir.service.store = heir.service.placer.store = store
-    heir.service.host = heir.service.placer.host = replace(
-        heir.scene.host, store=store, stream="host/2"
-    )
+    heir = other(office)
     heir.placing = asyncio.create_task(heir.service.placer.watch())
 
     await Resumer(service=heir.service).take_over()

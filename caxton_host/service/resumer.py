@@ -184,7 +184,8 @@ class Resumer:
             if recording.end is None and not waits:
                 await self._go_on(recording, reason)
         except BusyError:
-            pass  # Another host was faster.
+            # Another host was faster, or was only thought dead.
+            self._seen.pop(run_id, None)
         except UsageError as exc:
             logger.warning("cannot resume run %s: %s", run_id, exc)
         except CaxtonError as exc:

@@ -19,7 +19,13 @@ from caxton_host.core.grants.grants import Grant
 from caxton_host.core.log.events import Frozen, RunResumed, RunSuspended, Thawed
 from caxton_host.core.log.requests import Request, Resend
 from caxton_host.core.log.runs import RESTORED, RunRow
-from caxton_host.errors import ForbiddenError, RestoredError, StoreError
+from caxton_host.errors import (
+    BusyError,
+    CaxtonError,
+    ForbiddenError,
+    RestoredError,
+    StoreError,
+)
 from caxton_host.runs.approvals import Word, say
 from caxton_host.runs.freezing import FreezeWatch, freeze, thaw
 from caxton_host.service.resumer import Resumer
@@ -242,6 +248,22 @@ async def test_a_store_that_cannot_be_read_is_asked_again(
     assert f"cannot resume run {run_id}: the disk is away" in caplog.text
 
 
+async def test_a_run_that_another_host_only_seemed_to_drive_is_tried_again(
+    tmp_path: Path,
+) -> None:
+    # law 10: a host that was stopped came back in between, and died later
+    office = asks(folder=tmp_path)
+    run_id = await office.start()
+    await office.done(run_id)
+    await said(office, run_id)
+    store = Broken(office.scene.store, "read")
+    store.error = BusyError("a living host drives it")
+    office.service.store = cast("ServingStore", store)
+
+    async with resuming(office, every=0.005):
+        await until(office, run_id, "completed")
+
+
 async def test_a_run_that_has_ended_is_not_looked_after(tmp_path: Path) -> None:
     office = Office(tmp_path)
     run_id = await office.start()
@@ -258,6 +280,8 @@ async def test_a_run_that_has_ended_is_not_looked_after(tmp_path: Path) -> None:
 class Broken:
     """A store that cannot be read once, in each of some ways."""
 
+    error: CaxtonError = StoreError("the disk is away")
+
     def __init__(self, store: object, *ways: str) -> None:
         self._store: Any = store
         self._left = {*ways}
@@ -269,12 +293,12 @@ class Broken:
         found = getattr(self._store, name)
         if name in {"reader", "leases"}:
             part = Broken(found)
-            part._left = self._left
+            part._left, part.error = self._left, self.error
             return part
         return found
 
     async def _fails(self, *_: object, **__: object) -> list[RunRow]:
-        raise StoreError("the disk is away")
+        raise self.error
 
 
 async def test_a_run_whose_host_is_gone_goes_on_in_one_that_is_up(

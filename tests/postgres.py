@@ -77,8 +77,9 @@ def running(where: Path | None = None) -> Iterator[Server]:
             # Nobody wants the data: to have it on disk takes a minute on a busy one.
             process = server.get_postmaster_info().process
             assert process is not None
-            process.send_signal(signal.SIGQUIT)
-            process.wait(30)
+            if process.is_running():
+                process.send_signal(signal.SIGQUIT)
+                process.wait(30)
             server.cleanup()
 
 

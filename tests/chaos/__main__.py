@@ -3,6 +3,7 @@ Run the kill loop by hand.
 
     python -m tests.chaos --cycles 10000 --store sqlite --seed 7
     python -m tests.chaos --sessions 200 --cycles 100 --pace 0.5
+    python -m tests.chaos --hosts 5 --cycles 10000 --pace 4 --minutes 10 --seed 7
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from caxton_host.web.edge.listen import bind
 from tests.postgres import running
 
+from .by_hosts import chaos
 from .check import Found, check
 from .check_sessions import Ledger
 from .check_sessions import check as check_sessions
@@ -125,16 +127,25 @@ def _verdict(found: Found) -> int:
 def main() -> int:
     """Run the kill loop, and return 0 if it found no violation."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
-    parser.add_argument("--cycles", type=int, default=100)
+    parser.add_argument("--cycles", type=int, default=100, help="kills, or faults")
     parser.add_argument("--store", default="sqlite", help="sqlite, postgres or a URL")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--pace", type=float, default=0.06, help="mean seconds between kills"
+        "--pace", type=float, default=0.06, help="mean seconds between kills, or faults"
     )
     parser.add_argument(
         "--sessions", type=int, default=0, help="clients that call; 0: agents do"
     )
+    fleet = parser.add_argument_group("a fleet on one PostgreSQL and its queue")
+    fleet.add_argument("--hosts", type=int, default=0, help="0: one host, killed often")
+    fleet.add_argument("--runs", type=int, default=5000)
+    fleet.add_argument("--minutes", type=float, default=0, help="0: until all have run")
+    fleet.add_argument("--lease", type=float, default=15, help="seconds")
+    fleet.add_argument("--faults", help="kinds, with commas; default: all")
+    fleet.add_argument("--disk", type=Path, help="a small file system, to be filled")
     given = parser.parse_args()
+    if given.hosts:
+        return chaos(given)
     with _place(given.store) as place:
         chance = random.Random(given.seed)  # noqa: S311 -- not for secrets
         conductor = Conductor(place, chance, given.pace)

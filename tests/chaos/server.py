@@ -1,10 +1,10 @@
 """
 A tool server that writes its effects as lines to a file that survives it.
 
-    python -I -S server.py COUNTER
+    python -I -S server.py COUNTER [LONGEST]
 
 It does not use the SDK, so that it starts fast. It waits before and after each effect,
-so that kills hit both sides.
+so that kills hit both sides: up to LONGEST milliseconds, 4 if it is not given.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 TOOLS = ("look", "pay", "send")
 KEY = "io.caxton/idempotency-key"
 
+longest = int(sys.argv[2]) if len(sys.argv) > 2 else 4
 counter = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
 paid: set[str] = set()
 seen = 0
@@ -43,7 +44,7 @@ def catch_up() -> None:
 
 
 def act(tool: str, key: str) -> str:
-    pause = int(key[:4], 16) % 4 / 1000
+    pause = int(key[:4], 16) % longest / 1000
     time.sleep(pause)
     if tool == "pay":
         fcntl.flock(counter, fcntl.LOCK_EX)

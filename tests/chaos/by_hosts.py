@@ -98,7 +98,8 @@ def _report(fleet: Fleet, found: dict[str, Any], seconds: float) -> None:
     }
     for what in sorted(counts):
         say("", f"{counts[what]:>8} {what}")
-    for what, each in found["waits"].items():
+    for what, each in sorted(found["waits"].items()):
+        each.sort()
         parts = {
             name: each[int(len(each) * at)]
             for name, at in (("p50", 0.5), ("p99", 0.99))

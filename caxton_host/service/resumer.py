@@ -131,6 +131,7 @@ class Resumer:
             hosts = await store.leases.hosts()
         except StoreError as exc:
             logger.warning("runs that wait cannot be read: %s", exc)
+            self._search_soon()
             return
         await self.service.placer.look_at([row for row in idle if not row.epoch])
         found |= {row.run_id: row.epoch for row in idle if row.epoch}
@@ -145,11 +146,15 @@ class Resumer:
         self._fresh |= mine
         self._left = fresh - mine
         if self._left:
-            soon = now + round(self.patience * _SECOND_US)
-            self._next = min(self._next or soon, soon)
+            self._search_soon()
         self._seen = {
             run: epoch for run, epoch in found.items() if run not in self._left
         }
+
+    def _search_soon(self) -> None:
+        now = self.service.host.clock.now()
+        soon = now + round(self.patience * _SECOND_US)
+        self._next = min(self._next or soon, soon)
 
     def _part(self, fresh: set[str], hosts: Sequence[str]) -> set[str]:
         """Return the runs that this host takes now."""
@@ -183,9 +188,10 @@ class Resumer:
             waits = recording.is_restored or recording.is_session
             if recording.end is None and not waits:
                 await self._go_on(recording, reason)
-        except BusyError:
-            # Another host was faster, or was only thought dead.
+        except (BusyError, StoreError):
+            # Another host was faster, or was only thought dead; or the log is away.
             self._seen.pop(run_id, None)
+            self._search_soon()
         except UsageError as exc:
             logger.warning("cannot resume run %s: %s", run_id, exc)
         except CaxtonError as exc:

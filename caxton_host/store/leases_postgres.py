@@ -157,7 +157,8 @@ class PostgresLeases:
         known = [line for line in self._lines.values() if line.head[0]]
         sent = elapsed()
         owned, living = await self._own.do(self._renew_there)
-        if self._living - living:
+        # Without a lease, this host has dropped runs too.
+        if self._living - living or not self.holds():
             self.left()
         self._living = living
         if owned is not None:

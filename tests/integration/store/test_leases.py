@@ -134,6 +134,8 @@ async def test_late_renewal_keeps_what_nobody_took(
             await log.append(run_started())
         lapse(server)
         run_out(one)
+        told: list[bool] = []
+        one.leases.tell(lambda: told.append(True))
         assert not any(log.holds() for log in logs)
         await two.claim("run/1", resumed(), after=1)
         assert server.execute(
@@ -143,7 +145,10 @@ async def test_late_renewal_keeps_what_nobody_took(
         ).rowcount
 
         await of(one)._renew()
+        await of(one)._renew()
 
+        # It dropped the runs whose next call came meanwhile, and may take them up.
+        assert told == [True]
         # The one that was taken is lost before the host may send again; the last
         # one has not begun, so nobody can have taken it.
         assert [log.holds() for log in logs] == [True, False, True]

@@ -142,6 +142,9 @@ def main() -> int:
     fleet.add_argument("--minutes", type=float, default=0, help="0: until all have run")
     fleet.add_argument("--lease", type=float, default=15, help="seconds")
     fleet.add_argument("--faults", help="kinds, with commas; default: all")
+    fleet.add_argument(
+        "--folder", type=Path, help="for the logs of hosts; default: new"
+    )
     fleet.add_argument("--disk", type=Path, help="a small file system, to be filled")
     given = parser.parse_args()
     if given.hosts:

@@ -113,7 +113,7 @@ def _report(fleet: Fleet, found: dict[str, Any], seconds: float) -> None:
 def chaos(given: Any) -> int:  # noqa: ANN401 -- of argparse
     """Run a fleet, and return 0 if nothing was wrong."""
     with contextlib.ExitStack() as stack:
-        folder = Path(tempfile.mkdtemp(prefix="fleet-"))
+        folder = given.folder or Path(tempfile.mkdtemp(prefix="fleet-"))
         database, weights = stack.enter_context(_database(given.store, given.disk))
         wanted = given.faults.split(",") if given.faults else weights
         given.weights = {kind: weights[kind] for kind in wanted}

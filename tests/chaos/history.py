@@ -24,8 +24,7 @@ EFFECTS = {"look": "read", "pay": "keyed", "send": "unsafe"}
 UNDER_WAY = {"queued", "running", "suspended"}
 OVER = ("completed", "failed", "cancelled")
 OUTCOMES = ("ToolCompleted", "ToolFailed", "ToolDenied")
-#: What a run is before each event, and after it.
-STATES = {
+STATES = {  # what a run is before each event, and after it
     "RunQueued": ({""}, "queued"),
     "RunStarted": ({"", "queued"}, "running"),
     "RunResumed": ({"running", "suspended"}, "running"),
@@ -57,17 +56,17 @@ class History:
     runs: dict[str, Run] = field(default_factory=lambda: defaultdict(Run))
     waits: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     _last: tuple[str, int, bytes, int] = ("", 0, bytes(32), 0)
-    _since: int = 0
+    _since = _then = 0
 
     def add(self, row: tuple[Any, ...]) -> None:
         """Verify the hash of the next event, and follow its run."""
         stream, seq, kind, version, at, trace, span, digest, hash_, salt, payload = row
         same = stream == self._last[0]
-        before, previous, then = self._last[1:] if same else (0, bytes(32), 0)
+        before, previous, self._then = self._last[1:] if same else (0, bytes(32), 0)
         envelope = msgpack.packb([1, stream, seq, kind, version, at, trace, span])
         if seq != before + 1 or sha(previous, envelope, digest) != hash_:
             self.wrong.append(f"{stream} {seq}: the chain is broken")
-        if at < then:
+        if at < self._then:
             self.wrong.append(f"{stream} {seq}: recorded before the event before it")
         self._last = stream, seq, hash_, at
         self.counts["events"] += 1
@@ -92,12 +91,14 @@ class History:
             self.wrong.append(f"{name}: {kind} {said} of a run that is {before}")
 
     def _driven(self, run: Run, before: str, at: int, said: Said) -> None:
-        """Note how long a run was driven by nobody."""
+        """Note how long nobody drove a run; it was killed, stopped or cut off."""
         ours = [one for one in self.faults if one[2] in run.hosts[-1:] and one[0] < at]
         if before in {"queued", "suspended"}:
             self.waits[before].append((at - self._since) // 1000)
-        elif ours:
-            for what in (f"takeover after {ours[-1][1]}", "takeover"):
+        elif before:
+            self.waits["nothing recorded"].append((at - self._then) // 1000)
+            if ours and ours[-1][1] in {"kill", "stop"}:
+                what = f"takeover after {ours[-1][1]}"
                 self.waits[what].append((at - ours[-1][0]) // 1000)
         run.hosts.append(said["host"])
         if said.get("epoch", 1) != len(run.hosts):

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import sys
 
+from caxton_host.app import serve_app
 from caxton_host.cli import main
 from caxton_host.service import placing
-from caxton_host.service.resumer import Resumer
 from caxton_host.store.sql import SqlStore
 
 if __name__ == "__main__":
     lease = float(sys.argv.pop(1))
     SqlStore.open.__func__.__kwdefaults__["lease"] = lease  # type: ignore[attr-defined]
-    Resumer.__init__.__kwdefaults__["every"] = lease / 3  # type: ignore[index]
+    serve_app._SELDOM_S = lease / 3
     placing._LOST_US = int(1e6 * lease)
     main()

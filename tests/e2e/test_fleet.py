@@ -19,14 +19,14 @@ _FAULTS = "kill,stop,backends,deleted"
 
 
 @pytest.fixture(scope="module")
-def fleet(postgres: Server) -> tuple[str, Path, str]:
+def fleet(
+    postgres: Server, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path, str]:
     """Return the log of a fleet that was broken, its folder, and the report."""
-    store = postgres.make()
-    words = ("--hosts", "3", "--runs", "40", "--lease", "3", "--cycles", "4")
-    said = killed(*words, "--pace", "1", "--store", store, "--faults", _FAULTS)
-    folder = re.search(r"3 hosts, (\S+)", said)
-    assert folder is not None
-    return store, Path(folder[1]), said
+    store, folder = postgres.make(), tmp_path_factory.mktemp("fleet")
+    words = ("--folder", str(folder), "--store", store, "--faults", _FAULTS)
+    words += ("--hosts", "3", "--runs", "40", "--lease", "3", "--cycles", "4")
+    return store, folder, killed(*words, "--pace", "1")
 
 
 def test_every_accepted_key_is_one_run_whatever_dies(

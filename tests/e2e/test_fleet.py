@@ -24,8 +24,8 @@ def fleet(
 ) -> tuple[str, Path, str]:
     """Return the log of a fleet that was broken, its folder, and the report."""
     store, folder = postgres.make(), tmp_path_factory.mktemp("fleet")
-    words = ("--folder", str(folder), "--store", store, "--faults", _FAULTS)
-    words += ("--hosts", "3", "--runs", "40", "--lease", "3", "--cycles", "4")
+    words = ["--folder", str(folder), "--store", store, "--faults", _FAULTS]
+    words += ["--hosts", "3", "--runs", "40", "--lease", "3", "--cycles", "4"]
     return store, folder, killed(*words, "--pace", "1")
 
 

@@ -11,8 +11,11 @@ from collections.abc import Callable, Collection, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from weakref import WeakValueDictionary
+
+from sqlalchemy import make_url
 
 from caxton_host.core.calls import JSON, Completed, Effect
 from caxton_host.core.grants.freezes import FREEZES, Freezes
@@ -396,7 +399,7 @@ class _Connection:
     host: str = ""
 
     async def do(self, function: Callable[[Any], _T]) -> _T:
-        await self.world.pause()
+
         return function(self)
 
     def execute(self, _statement: str, hosts: Sequence[str]) -> None:
@@ -411,7 +414,8 @@ class ServerLeases(PostgresLeases):
     """The leases of PostgreSQL, whose statements the simulated server carries out."""
 
     def __init__(self, world: World, lines: MutableMapping[str, Line]) -> None:
-        super().__init__(cast("sa.Engine", None), Bell(), lines, world.lease)
+        nowhere = SimpleNamespace(url=make_url("postgresql://nowhere/log"))
+        super().__init__(cast("sa.Engine", nowhere), Bell(), lines, world.lease)
         self._own = cast("Any", _Connection(world))
         self._world = world
 

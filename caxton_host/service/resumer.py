@@ -147,8 +147,11 @@ class Resumer:
         self._left = fresh - mine
         if self._left:
             self._search_soon()
+        # One that is driven here may be left in this epoch, too.
         self._seen = {
-            run: epoch for run, epoch in found.items() if run not in self._left
+            run: epoch
+            for run, epoch in found.items()
+            if run in mine or self._seen.get(run) == epoch
         }
 
     def _search_soon(self) -> None:

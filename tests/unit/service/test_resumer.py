@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from caxton_host.app.serve_app import Serving
-from caxton_host.core.calls import JSON
+from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.log.events import Frozen, RunResumed, RunSuspended, Thawed
@@ -26,6 +26,7 @@ from caxton_host.errors import (
     RestoredError,
     StoreError,
 )
+from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.approvals import Word, say
 from caxton_host.runs.freezing import FreezeWatch, freeze, thaw
 from caxton_host.service.resumer import Resumer
@@ -235,6 +236,32 @@ async def test_a_run_of_a_host_that_died_goes_on(tmp_path: Path) -> None:
     assert (await dead.types(run_id))[-2:] == ["RunResumed", "RunSuspended"]
     tools.let.set()
     await dead.service.background.over(run_id)
+
+
+class Losing(Slow):
+    """Tools during whose call the log fails."""
+
+    async def call_tool(self, request: ToolRequest) -> Completed:
+        await super().call_tool(request)
+        raise StoreError("the disk is full")
+
+
+async def test_a_run_that_was_found_while_it_was_driven_is_taken_up_later(
+    tmp_path: Path,
+) -> None:
+    # law 10
+    tools = Losing()
+    office = Office(tmp_path, tools=tools)
+    run_id = await office.start()
+    await tools.reached.wait()
+    async with resuming(office) as resumer:
+        await resumer.take_over()
+
+        tools.let.set()
+        await office.service.background.over(run_id)
+        resumer.search()
+
+        await until(office, run_id, "suspended")
 
 
 async def test_a_store_that_cannot_be_read_is_asked_again(

@@ -356,9 +356,10 @@ class MemoryReader:
         self, stream: str | None = None, *, after: int = 0
     ) -> AsyncGenerator[Recorded]:
         """Yield events in the order of their positions."""
-        for event in self._store.events[after:]:
-            if stream in {None, event.stream}:
-                yield event
+        store = self._store
+        found = store.events if stream is None else store.streams.get(stream, ())
+        for event in [event for event in found if event.position > after]:
+            yield event
 
     async def newest(
         self, prefix: str, types: Collection[str], limit: int

@@ -37,6 +37,7 @@ _LONGEST = (
     (
         "tests/e2e/test_kill_loop.py",
         "tests/simulation/test_hosts.py",
+        "tests/simulation/test_fleet.py",
         "tests/conformance/test_client.py",
         "tests/conformance/test_server.py",
         "tests/integration/agents/test_python.py",

@@ -277,12 +277,12 @@ class Leases:
         host stopped driving because their logs failed.
         """
         rows = await self._reader.under_way()
-        owners = {row: row.owner or row.host for row in rows}
-        known = {owner for owner in owners.values() if owner is not None}
+        owners = [(row, row.owner or row.host) for row in rows]
+        known = {owner for _, owner in owners if owner is not None}
         living = await asyncio.to_thread(self._hosts.living, known)
         return [
             row
-            for row, owner in owners.items()
+            for row, owner in owners
             if owner not in living
             or (row.owner == self.host and not self._drives(stream_of(row.run_id)))
         ]

@@ -303,7 +303,7 @@ class Fleet(Story):
 
     async def _all(self) -> None:
         world = self.world
-        self.clients = [self._client(n) for n in range(self.size * 4)]
+        self.clients = [self._client(n) for n in range(self.size * 3)]
         self._issue()
         try:
             for number in range(self.size):

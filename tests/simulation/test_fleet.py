@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from .fleet import Figures, Fleet, told
+from .fleet import Figures, Fleet, percentile, told
 
 _HOSTS, _SEEDS = 20, 20
 
@@ -48,6 +48,12 @@ def test_all_that_can_go_wrong_does() -> None:
     assert {"lost", "doubled", "asked again", "cancelled", "revoked"} <= found.keys()
     assert {"refuses", "loses", "full", "worker"} <= found.keys()
     assert {"Resend", "GiveResult", "Fail"} & found.keys()
+
+
+def test_the_runs_of_a_dead_host_are_taken_over_by_living_ones() -> None:
+    # A lease of 15 s, a renewal in 5 s that tells of it, and 5 s if places are taken.
+    assert percentile(figures().takeovers, 0.5) < 20
+    assert max(figures().takeovers) < 35
 
 
 def test_a_flood_delays_its_own_tenant() -> None:

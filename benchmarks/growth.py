@@ -148,15 +148,15 @@ async def _run(store: SqlStore, clock: Ticking, chance: random.Random) -> None:
 def _events(chance: random.Random) -> list[Event]:
     """Return the events of a run."""
     kind = chance.random()
-    events: list[Event] = [_started(chance, "client/1" if kind > 0.99 else "core/1")]  # noqa: PLR2004
+    events: list[Event] = [_started(chance, "client/1" if kind > 0.99 else "core/1")]  # noqa: PLR2004 -- a share
     for call in range(1, 5):
         server = f"server{chance.randrange(10)}"
         events += [_invoked(call, server), _answer(call, chance)]
-    if kind < 0.018:  # noqa: PLR2004
+    if kind < 0.018:  # noqa: PLR2004 -- a share
         return [*events[:-1], _asked(5), RunSuspended(reason="approval", call=5)]
-    if kind < 0.02:  # noqa: PLR2004
+    if kind < 0.02:  # noqa: PLR2004 -- a share
         return [*events[:-1], RunSuspended(reason="in_doubt", call=4)]
-    if kind < 0.07:  # noqa: PLR2004
+    if kind < 0.07:  # noqa: PLR2004 -- a share
         reason = chance.choice(["trap", "limit", "agent_error"])
         return [*events, RunFailed(kind=reason, message="it failed", fuel=1)]
     return [*events, RunCompleted(output="done", output_sha256="ab" * 32, fuel=1)]
@@ -204,9 +204,9 @@ def _invoked(call: int, server: str) -> ToolInvoked:
 
 def _answer(call: int, chance: random.Random) -> Event:
     word = chance.random()
-    if word < 0.02:  # noqa: PLR2004
+    if word < 0.02:  # noqa: PLR2004 -- a share
         return ToolDenied(call=call, code="not_granted", rule=None, message="no")
-    wrong = word < 0.05  # noqa: PLR2004
+    wrong = word < 0.05  # noqa: PLR2004 -- a share
     return ToolCompleted(call=call, is_error=wrong, message="x" * 50, data=None)
 
 

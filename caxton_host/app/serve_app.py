@@ -101,9 +101,7 @@ class Serving:
 
     async def ready(self) -> Mapping[str, JSON]:
         """Return the document of a readiness check."""
-        line = self.service.line
-        queued, _ = await self.service.placement.waiting("")
-        return {"runs": line.inside, "waiting": line.waiting + queued}
+        return {"runs": self.service.line.inside, "waiting": self.service.waiting}
 
 
 @contextlib.asynccontextmanager
@@ -159,9 +157,7 @@ async def serving(
             reads=ReadLog(queue=up.record),
             placement=placement_of(config, up.store),
         )
-        up.telemetry.counts.look_at_queue(
-            lambda: service.line.waiting + service.placer.waiting("")[0]
-        )
+        up.telemetry.counts.look_at_queue(lambda: service.waiting)
         # Hosts that share a file do not tell each other that one has stopped.
         every = _OFTEN_S if file_of(config.store_url) else _SELDOM_S
         resumers.append(Resumer(service=service, every=every))

@@ -94,7 +94,7 @@ def verify(
     Nothing is written to the log and no key is created.
 
     Of a log of more than 50,000 events, the first ones that this machine has verified
-    before are not checked again: somebody who changes those in place is not noticed.
+    before are not checked again: a change of those in place is not noticed.
     The output says how many they are; --full checks all. With RUN, --checkpoint, --key
     or --copy everything is checked.
 

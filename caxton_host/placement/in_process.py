@@ -22,10 +22,8 @@ class InProcess:
     _heap: list[tuple[int, int, Job]] = field(
         default_factory=list[tuple[int, int, Job]], init=False
     )
-    # The place of each job that waits; ``None`` of one that is claimed.
-    _places: dict[str, int | None] = field(
-        default_factory=dict[str, int | None], init=False
-    )
+    # Whether each job waits; otherwise it is claimed.
+    _waits: dict[str, bool] = field(default_factory=dict[str, bool], init=False)
     # The last turn of each tenant in each class.
     _last: dict[tuple[str, int], int] = field(
         default_factory=dict[tuple[str, int], int], init=False
@@ -47,7 +45,7 @@ class InProcess:
         """Record a job, and put it into the queue."""
         if record:
             await record(None)
-        if job.run_id not in self._places:
+        if job.run_id not in self._waits:
             self._put(job)
 
     def _put(self, job: Job) -> None:
@@ -59,7 +57,7 @@ class InProcess:
         turn = self._last[key] = turn_behind(head, self._last.get(key))
         place = -rank(job.priority, turn)
         heapq.heappush(self._heap, (place, next(self._arrivals), job))
-        self._places[job.run_id] = place
+        self._waits[job.run_id] = True
         self._some.set()
 
     def _forget(self, priority: int) -> None:
@@ -72,7 +70,7 @@ class InProcess:
             self._some.clear()
             await self._some.wait()
         _, _, job = heapq.heappop(self._heap)
-        self._places[job.run_id] = None
+        self._waits[job.run_id] = False
         return job
 
     async def waiting(self, who: str) -> tuple[int, int]:
@@ -85,17 +83,17 @@ class InProcess:
 
     async def missing(self, run_ids: Collection[str]) -> set[str]:
         """Return those of the runs that are not in the queue."""
-        return {*run_ids} - self._places.keys()
+        return {*run_ids} - self._waits.keys()
 
     async def release(self, job: Job, *, again: bool = False) -> None:
         """Forget a job, or put it back."""
-        self._places.pop(job.run_id, None)
+        self._waits.pop(job.run_id, None)
         if again:
             self._put(job)
 
     async def cancel(self, run_id: str) -> None:
         """Take a run out of the queue."""
-        if self._places.get(run_id) is not None:
-            del self._places[run_id]
+        if self._waits.get(run_id):
+            del self._waits[run_id]
             self._heap = [item for item in self._heap if item[2].run_id != run_id]
             heapq.heapify(self._heap)

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -34,8 +34,8 @@ from ..ports.placement import Job, Record
 
 #: The name of our jobs: no function of that name is ever called.
 _TASK = "caxton.start"
-#: Calls a function with a connection of the log, in a thread.
 Rows: TypeAlias = list[dict[str, Any]]
+#: Calls a function with a connection of the log, in a thread.
 Over: TypeAlias = Callable[[Callable[[Any], Rows]], Awaitable[Rows]]
 #: Seconds to wait for a connection, and between two looks where nobody tells of jobs.
 _PATIENCE_S, _UNHEARD_S = 10.0, 1.0
@@ -65,7 +65,7 @@ _log = logging.getLogger("caxton_host")
 
 
 @contextlib.contextmanager
-def _told() -> Any:  # noqa: ANN401 -- a generator
+def _told() -> Generator[None]:
     """Raise the errors of the engine as those of the log."""
     try:
         yield
@@ -233,7 +233,7 @@ class Procrastinate:
         return row["found"], row["own"]
 
     def known(self, who: str) -> tuple[int, int]:
-        """Return how many jobs waited when somebody asked last."""
+        """Return how many jobs there were when they were counted last."""
         del who
         return (0 if self.is_empty else self._counted), 0
 

@@ -186,7 +186,7 @@ class _AgentTools(ToolLayer):
         except ServerUnavailable:
             raise _unstarted(name, "a server that it requires is down") from None
         except CaxtonError as exc:
-            if self.callees.host.freezes.now.on(name, self.scope.actor):
+            if self.callees.host.freezes.of_calls.on(name, self.scope.actor):
                 raise ChildSuspended(request.call, str(exc), fix=exc.fix) from None
             if isinstance(exc, BusyError):
                 why = "the host has as many runs as it takes"

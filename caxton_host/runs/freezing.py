@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypedDict
 
 from ..core.calls import JSON
-from ..core.grants.freezes import FREEZES, STOPPING, Freezes, Halted, frozen_in
+from ..core.grants.freezes import FREEZES, Freezes, Halted, frozen_in
 from ..core.log.events import Event, Frozen, Thawed
 from ..core.log.runs import RunFilter
 from ..core.names import nearest
@@ -47,11 +47,14 @@ class FreezeWatch:
     Attributes:
         now: What is frozen.
 
+        stopping: The host hands its runs over.
+
         thawed: Called after something was thawed.
     """
 
     def __init__(self, log: Readings | None = None, bell: Bell | None = None) -> None:
         self.now = Freezes()
+        self.stopping = False
         self.thawed: Callable[[], None] = lambda: None
         self._log = log
         self._bell = bell or Bell()
@@ -80,7 +83,12 @@ class FreezeWatch:
 
     def hand_over(self) -> None:
         """Suspend each run of the host at its next call, for another host."""
-        self.now = replace(self.now, stopping=True)
+        self.stopping = True
+
+    @property
+    def of_calls(self) -> Freezes:
+        """What stops calls: what is frozen, and that the host hands its runs over."""
+        return replace(self.now, stopping=True) if self.stopping else self.now
 
     @contextlib.asynccontextmanager
     async def watching(self, every: float = EVERY) -> AsyncGenerator[None]:
@@ -113,11 +121,11 @@ class FreezeWatch:
 
             OverloadedError: The host hands its runs over.
         """
+        if self.stopping:
+            raise about_to_stop()
         if self.now.on(agent, actor):
             await self.look()  # It may be thawed since.
             if found := self.now.on(agent, actor):
-                if found == STOPPING:
-                    raise about_to_stop()
                 raise UsageError(str(halted := Halted(0, found)), fix=halted.fix)
 
     async def check_resumable(self, recording: Recording) -> None:
@@ -136,7 +144,7 @@ class FreezeWatch:
         started, last = recording.started, recording.latest.event
         kind, name = frozen_in(last) or ("", "")
         server = name if kind == "server" else None
-        if found := self.now.on(started.agent, started.actor, server):
+        if found := self.of_calls.on(started.agent, started.actor, server):
             call = getattr(last, "call", None) or 0
             return Halted(call, found, where=f"run {recording.run_id}: ")
         return None

@@ -168,7 +168,7 @@ class Host:
             under_way=self.under_way,
             watch=self.watch,
             client=self.client,
-            freezes=lambda: self.freezes.now,
+            freezes=lambda: self.freezes.of_calls,
             present=self.present,
         )
 

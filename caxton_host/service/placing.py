@@ -5,7 +5,7 @@ Runs that wait for a place: queued in the log, and started by the host that clai
     a place is free -> claim -> judged as of now -> RunStarted -> release
     a job that is lost -> found by the look at the queued runs
 
-Whoever tries, the number of `RunStarted` in its stream admits one.
+Several hosts may try: the number of `RunStarted` in its stream lets one start it.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class Placer:
         except OverloadedError:
             again = True  # This host is about to stop.
         except (BusyError, StoreError) as exc:
-            # Either somebody was faster, or it is tried again.
+            # Another host was faster, or it is tried again.
             again = isinstance(exc, StoreError) or await self._waits(job.run_id)
             if again:
                 logger.warning("run %s is not started: %s", job.run_id, exc)
@@ -256,12 +256,12 @@ class Placer:
             program = Program.from_payload(queued.program, parts)
         command = queued.command or {}
         files = command.get("files")
-        named = map(str, files.values()) if isinstance(files, dict) else ()
+        digests = map(str, files.values()) if isinstance(files, dict) else ()
         code = Code(
             module=await blob(queued.module_sha256), program=program, input=queued.input
         )
         request = RunRequest.of(agent, code, queued.actor)
-        request = request.from_queue(queued, {key: await blob(key) for key in named})
+        request = request.from_queue(queued, {key: await blob(key) for key in digests})
         return replace(request, private=model.private_variables(config))
 
     async def _check_actor(self, queued: RunQueued) -> None:

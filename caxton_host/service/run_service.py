@@ -204,6 +204,11 @@ class Service:
         """The queue for running places."""
         return self.background.line
 
+    @property
+    def waiting(self) -> int:
+        """How many runs wait for a place, as far as this host knows."""
+        return self.line.waiting + self.placer.waiting("")[0]
+
     # -- agents ----------------------------------------------------------------
 
     def agents(self, who: Principal) -> list[AgentDescription]:
@@ -360,7 +365,7 @@ class Service:
 
     def _request(self, who: Principal, agent: Agent, wanted: Submission) -> RunRequest:
         config = self.config()
-        # What a schedule gives stands in the configuration.
+        # The operator wrote what a schedule gives.
         scheduled = wanted.trigger == "schedule"
         operator = scheduled or (wanted.trigger == "api" and who.may("admin"))
         given = _NONE if operator else wanted.variables

@@ -1,9 +1,9 @@
 """
-Holds: runs that nobody may erase, as long as somebody needs them as they are.
+Holds: runs that must not be erased, until they are released.
 
-What counts are the events, one stream a held run. Whoever erases and whoever holds
-locks the row of the run first, and looks at these events then: of two at the same time,
-the second one sees what the first has done.
+The events decide, in a stream for each held run. An erasure and a hold lock the row of
+the run first, and read these events then: of two at the same time, the second sees what
+the first has done.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 A connection to PostgreSQL of its own, which hears what others announce.
 
 Statements are executed in its thread, so it waits for no other connection. In between,
-the event loop watches its socket: no thread waits, and nobody is asked.
-Behind a pooler nothing is heard: then one looks periodically.
+the event loop watches its socket, and no thread waits. Behind a pooler nothing is
+heard: hosts look periodically then.
 """
 
 from __future__ import annotations

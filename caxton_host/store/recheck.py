@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import sqlalchemy as sa
 
@@ -20,6 +20,7 @@ from .projections import (
     COLUMNS,
     LOST,
     Row,
+    Tell,
     count,
     execute,
     fill,
@@ -34,8 +35,6 @@ from .projections import (
 )
 from .schema import run_tools, runs, waits
 
-#: Called with the runs that are done, and with all.
-Tell: TypeAlias = Callable[[int, int], None]
 _T = TypeVar("_T")
 
 

@@ -82,6 +82,7 @@ class SqlStore:
         erasure: Erases runs.
 
         projections: Tables that are made from events.
+
         holding: Keeps runs from being erased.
 
         tokens: Who may call a host that serves.

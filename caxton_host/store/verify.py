@@ -45,7 +45,7 @@ from .schema import blobs, checkpoints, events, payloads, tree, xid
 _T = TypeVar("_T")
 
 _AT_ONCE = 1000
-#: Events: what takes longer than to start a process, and than anybody minds to wait.
+#: Events whose check takes longer than the start of a process.
 LARGE = 50_000
 _WIDTH = len(Stored._fields)
 _HASH, _TIME = 8, 4

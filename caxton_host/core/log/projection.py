@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from .. import clients
 from ..calls import JSON
 from .asked import Asked
 from .events import (
@@ -57,9 +58,6 @@ FORGOTTEN: Mapping[str, Any] = {
     "calls": "{}",
     "tools": "[]",
 }
-
-#: The abi of a session.
-_CLIENT = "client/1"
 
 Kind: TypeAlias = Literal["approval", "in_doubt", "question"]
 
@@ -322,7 +320,7 @@ def _began(run_id: str, event: RunQueued | RunStarted | None, at: int) -> RunRow
 
 
 def _is_session(event: RunQueued | RunStarted | None) -> bool:
-    return isinstance(event, RunStarted) and event.abi == _CLIENT
+    return isinstance(event, RunStarted) and event.abi == clients.ABI
 
 
 def _reason(event: Event | None) -> str | None:

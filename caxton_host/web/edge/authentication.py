@@ -16,7 +16,7 @@ from starlette.types import Message, Send
 
 from ...config import OAuth, Serve
 from ...core.calls import JSON
-from ...core.grants.freezes import STOPPING, Freezes
+from ...core.grants.freezes import Freezes
 from ...core.grants.principals import (
     PREFIX,
     SCOPES,
@@ -512,7 +512,7 @@ class ThawedIdentity:
             ForbiddenError: Its token is frozen.
         """
         who = await self.other.principal(authorization)
-        if self.freezes().on("", who.actor) not in {None, STOPPING}:
+        if self.freezes().on("", who.actor):
             raise ForbiddenError(
                 "the token is frozen", fix="ask the operator of the host to thaw it"
             )

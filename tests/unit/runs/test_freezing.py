@@ -10,7 +10,7 @@ import pytest
 
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.approvals import Approve
-from caxton_host.core.grants.freezes import FREEZES, Halted, Key, Kind
+from caxton_host.core.grants.freezes import FREEZES, Freezes, Halted, Key, Kind
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.log.events import (
     Event,
@@ -156,6 +156,9 @@ async def test_a_host_that_hands_over_refuses_a_start_for_now() -> None:
         await scene.run()
 
     assert scene.store.events == []
+    # Whoever asks is not frozen: reading goes on.
+    assert scene.host.freezes.now == Freezes()
+    assert scene.host.freezes.of_calls == Freezes(stopping=True)
 
 
 async def test_frozen_call_asks_nobody_for_approval() -> None:

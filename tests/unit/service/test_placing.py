@@ -159,6 +159,7 @@ async def test_the_queue_is_bounded_for_all_and_for_each(tmp_path: Path) -> None
     office, _, _ = await full(tmp_path)
     for _ in range(2):
         await office.start()
+    assert office.service.waiting == 2  # Without a look at a database.
 
     with pytest.raises(OverloadedError, match="2 wait"):
         await office.start()

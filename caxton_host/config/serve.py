@@ -141,7 +141,14 @@ def _oauth(value: object, at: At) -> OAuth:
 
 @shaped(either(one_of(["hand_over"]), f.shape_of(f.duration)))
 def _drain(value: object, at: At) -> float | str:
-    return "hand_over" if value == "hand_over" else f.duration(value, at)
+    if value == "hand_over":
+        return "hand_over"
+    if isinstance(value, str) and f.parse_duration(at.expand(value)) is None:
+        raise at.error(
+            'is neither a duration nor "hand_over"',
+            fix='write it like: "30s"; or "hand_over"',
+        )
+    return f.duration(value, at)
 
 
 _SERVE: f.Fields = {

@@ -125,6 +125,7 @@ MISTAKES = [
     Mistake("[serve]\nhsot = 'h'  #!", "serve.hsot", "write host"),
     Mistake("[serve]\nmetrics = 'all'  #!", "serve.metrics", '"read", "open"'),
     Mistake("[serve]\ndrain = 30  #!", "serve.drain", '"10s"'),
+    Mistake("[serve]\ndrain = 'handover'  #!", "serve.drain", 'or "hand_over"'),
     Mistake("[serve]\nrate = 'often'  #!", "serve.rate", "/min"),
     Mistake("[serve]\nbody = 'much'  #!", "serve.body", "KiB"),
     deeper("[serve]\nallowed_hosts = ['a b']  #!", "serve.allowed_hosts.1", "example"),

@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from ..core.calls import JSON
 from ..core.log.checkpoint import Note
 from ..core.names import RUN, run_of, stream_of
-from ..errors import BadBytes, StoreError, UsageError
+from ..errors import BadBytes, LogBrokenError, StoreError, UsageError
 from ..lib.codec import encode
 from .bundle_store import check_bundle, read_bundle
 from .copies import named
@@ -82,7 +82,13 @@ class Archive:
         if path.exists():
             digest = await asyncio.to_thread(self._checked, run_id, path)
         else:
-            data = await self._exporter.bundle(run_id, self.note, self.public_key)
+            try:
+                data = await self._exporter.bundle(run_id, self.note, self.public_key)
+            except LogBrokenError:
+                # Another host has erased it since the log was signed.
+                if stream_of(run_id) in await self.reader.erased():
+                    raise erased_before(run_id) from None
+                raise
             digest = await asyncio.to_thread(self._written, run_id, path, data)
         return {"name": path.name, "sha256": digest}
 

@@ -148,7 +148,7 @@ def test_a_killed_host_leaves_no_process_and_an_intact_log(demo: Shell) -> None:
     with demo.started("run", "a") as host:
         until(lambda: "ToolInvoked" in demo.types())
     until(lambda: not workers(host.pid))
-    (run,) = demo("runs", "list", "--json").document
+    run = demo("runs", "show", "@last", "--json").document
     assert run["state"] == "running"
     assert run["calls"]["in_doubt"] == 1
     assert demo("audit", "verify").code == 0

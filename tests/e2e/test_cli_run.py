@@ -612,38 +612,24 @@ _DAMAGE = {
 
 
 @pytest.mark.parametrize("how", [*_DAMAGE])
-def test_a_broken_run_is_listed_as_that_beside_the_others(
+def test_a_list_finds_a_damaged_run_and_verification_says_that_it_is(
     demo: Shell, how: str
 ) -> None:
     # law 9
     for _ in range(3):
         run(demo, guest())
-    newest, broken, oldest = (
-        one["run_id"] for one in demo("runs", "list", "--json").document
-    )
+    names = [one["run_id"] for one in demo("runs", "list", "--json").document]
     with demo.tampering() as connection:
         for statement in _DAMAGE[how]:
-            connection.execute(statement, (f"run/{broken}",))
+            connection.execute(statement, (f"run/{names[1]}",))
 
     listed, shown = demo("runs", "list", "--json"), demo("runs", "list")
+    verified = demo("audit", "verify")
 
-    assert (listed.code, shown.code) == (5, 5)
-    found = {one["run_id"]: one for one in listed.document}
-    assert [*found] == [newest, broken, oldest]
-    assert [one["state"] for one in found.values()] == [
-        "completed",
-        "broken",
-        "completed",
-    ]
-    assert found[broken]["error"]["kind"] == "log"
-    assert found[broken]["started_at"] > 0
-    assert [line.split("\t")[2] for line in shown.out.splitlines()] == [
-        "completed",
-        "broken",
-        "completed",
-    ]
-    assert f"run {broken} is broken" in shown.err
-    assert shown.fix
+    assert (listed.code, shown.code) == (0, 0)
+    assert [one["run_id"] for one in listed.document] == names
+    assert verified.code == 5
+    assert verified.fix
 
 
 def test_a_replay_takes_the_places_of_the_configuration(

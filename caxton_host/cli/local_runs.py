@@ -83,7 +83,7 @@ Compiling: TypeAlias = Callable[[], contextlib.AbstractContextManager[None]]
 
 #: How many runs go on at a time.
 _AT_ONCE = 16
-_MOST = 10_000
+_PAGE = 1000
 #: Seconds between two checks of a run that another process drives.
 _EVERY = 0.3
 
@@ -332,7 +332,10 @@ class LocalRuns:
 
             # Suspended runs may have been decided about.
             rows = await up.store.leases.idle()
-            rows += await up.store.reader.runs(_MOST, RunFilter(state="suspended"))
+            last, only = None, RunFilter(state="suspended")
+            while page := await up.store.reader.runs(_PAGE, only, before=last):
+                rows += page
+                last = (page[-1].started_at, page[-1].run_id)
             done = await asyncio.gather(*(one(row.run_id) for row in rows))
         return self._resumed([item for item in done if item is not None])
 

@@ -375,9 +375,13 @@ def _erasure(erased: RecordedErasure, index: int, proof: tuple[bytes, ...]) -> E
     )
 
 
+#: Types of events that name blobs.
+_NAMING = frozenset({"RunQueued", "RunStarted", "ToolCompleted"})
+
+
 def _digests(events: Sequence[Sealed]) -> Iterator[str]:
     for event in events:
-        if event.payload is not None and event.type in {"RunStarted", "ToolCompleted"}:
+        if event.payload is not None and event.type in _NAMING:
             payload = decode_trusted(event.payload)
             yield from blobs_of(from_payload(event.type, event.schema_version, payload))
 

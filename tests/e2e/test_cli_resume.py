@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from caxton_host.cli import local_runs
 from tests import standin
 from tests.shared import once
 
@@ -215,8 +216,9 @@ def test_what_cannot_be_meant_is_a_usage_error(
 
 
 def test_all_idle_runs_are_resumed_and_those_that_wait_are_counted(
-    crashed: Shell,
+    crashed: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(local_runs, "_PAGE", 1)
     first = crashed("runs", "resume", "--all")
     assert first.code == 3
     assert "suspended" in first.out

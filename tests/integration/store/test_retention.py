@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,19 @@ from caxton_host.app.retention import Retained, retain, retaining
 from caxton_host.app.retention import _pass as retention_pass
 from caxton_host.config import Config, Paths
 from caxton_host.core.calls import JSON
-from caxton_host.core.log.events import RunCompleted, RunErased, RunHeld, RunReleased
+from caxton_host.core.log.events import (
+    RunCancelled,
+    RunCompleted,
+    RunErased,
+    RunHeld,
+    RunReleased,
+)
 from caxton_host.core.log.retention import Action, Retention, Rule
 from caxton_host.lib.signing import Keyring
 from caxton_host.store import migrate
 from caxton_host.store.bundle_store import check_bundle, read_bundle
 from caxton_host.store.verify import verify
-from tests.unit.store.fakes import run_started, url
+from tests.unit.store.fakes import run_queued, run_started, url
 
 from .support import opened
 from .test_keeping import ANN, written
@@ -86,6 +93,24 @@ async def test_runs_go_to_bundles_and_the_log_verifies(
         assert await store.reader.read("run/4")
     # There is nothing left to look at.
     assert await passed(database, tmp_path) == []
+
+
+async def test_bundle_of_a_run_that_never_started_has_its_module(
+    database: str, tmp_path: Path
+) -> None:
+    module = b"a module"
+    queued = replace(run_queued(), module_sha256=sha256(module).hexdigest())
+    async with await written(database) as store:
+        end = RunCancelled(actor=ANN, reason="not needed")
+        await store.enter("run/5", queued, end, blobs={queued.module_sha256: module})
+
+    await passed(database, tmp_path)
+
+    async with opened(database) as store:
+        bundle = (await store.reader.erased())["run/5"].bundle
+    assert bundle is not None
+    kept = read_bundle(tmp_path / "archive" / str(bundle["name"]))
+    assert kept.blobs == {queued.module_sha256: module}
 
 
 async def test_first_rule_that_fits_decides(database: str, tmp_path: Path) -> None:

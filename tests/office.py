@@ -19,6 +19,7 @@ from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.ports.serving import TokenRow
 from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.admission import RunQueue
+from caxton_host.service.resumer import Resumer
 from caxton_host.service.run_service import Service, Submission
 from caxton_host.service.run_tasks import RunTasks
 from caxton_host.testing import FakeTools, Script
@@ -34,6 +35,7 @@ def who(name: str, *scopes: Scope, agents: tuple[str, ...] = ("*",)) -> Principa
     )
 
 
+NEVER = 3600.0
 #: What a request has to say that changes something.
 JSON_SENT = {"content-type": "application/json"}
 
@@ -134,6 +136,28 @@ class Office:
         return [
             event.type for event in await self.scene.store.reader.read(f"run/{run_id}")
         ]
+
+
+@asynccontextmanager
+async def resuming(
+    office: Office, every: float = NEVER, patience: float = NEVER
+) -> AsyncGenerator[Resumer]:
+    resumer = Resumer(service=office.service, every=every, patience=patience)
+    office.service.decided = resumer.look
+    office.service.background.suspended = resumer.look
+    watch = asyncio.create_task(resumer.watch())
+    await asyncio.sleep(0)
+    try:
+        yield resumer
+    finally:
+        watch.cancel()
+        await asyncio.wait([watch])
+
+
+async def until_found(resumer: Resumer) -> None:
+    async with asyncio.timeout(20):
+        while resumer._all or resumer._looking:  # noqa: ASYNC110 -- nobody tells
+            await asyncio.sleep(0.001)
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,8 @@ class Serving:
 
     def begin(self) -> None:
         """Start to resume runs that no host drives, and to start those that are due."""
-        due = Scheduler(service=self.service)
-        for watch in (self.resumer.watch, self.service.placer.watch, due.watch):
+        due, placer = Scheduler(service=self.service), self.service.placer
+        for watch in (self.resumer.watch, placer.watch, placer.look_after, due.watch):
             self._taking.append(asyncio.create_task(watch()))
 
     async def drain(self, drain: float | Literal["hand_over"]) -> int:

@@ -3,7 +3,8 @@ Runs that wait for a place: queued in the log, and started by the host that clai
 
     submit -> RunQueued, and a job of the engine, in one transaction
     a place is free -> claim -> judged as of now -> RunStarted -> release
-    a job that is lost -> found by the look at the queued runs
+    a job that is lost -> found by the host that queued the run
+    that host is dead -> found by the look at the queued runs
 
 Several hosts may try: the number of `RunStarted` in its stream lets one start it.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..config import Config, model
@@ -35,8 +36,8 @@ logger = logging.getLogger("caxton_host")
 
 #: Seconds after a failure of the log before the next claim.
 _PAUSE_S = 1.0
-#: Microseconds after which a queued run of a shared queue may have lost its job.
-_LOST_US = 15_000_000
+#: Seconds after which a queued run of a shared queue may have lost its job.
+_LOST_S = 5.0
 
 
 def _job(run_id: str, queued: RunQueued) -> Job:
@@ -67,6 +68,8 @@ class Placer:
     placement: Placement
     # How many of each principal are on their way into the queue.
     _entering: Counter[str] = field(default_factory=Counter[str], init=False)
+    # When each run was queued here that may have to be looked after, in microseconds.
+    _queued_at: dict[str, int] = field(default_factory=dict[str, int], init=False)
     # Claimed, and not begun yet.
     _starting: set[asyncio.Task[None]] = field(
         default_factory=set[asyncio.Task[None]], init=False
@@ -105,6 +108,7 @@ class Placer:
             await self.store.enter(stream, queued, blobs=blobs, within=within)
 
         await self.placement.submit(_job(run_id, queued), record)
+        self._queued_at[run_id] = self.host.clock.now()
 
     async def skip(self, run_id: str, request: RunRequest, reason: str) -> None:
         """
@@ -156,11 +160,22 @@ class Placer:
                 one.cancel()
             await asyncio.wait((claim, full))
 
+    async def look_after(self) -> None:
+        """Find the jobs that were queued here and are lost, until cancelled."""
+        while self.placement.shared:
+            await asyncio.sleep(_LOST_S)
+            if self._queued_at:
+                await self._submit_lost(self._queued_at)
+
     async def look_at(self, rows: Sequence[RunRow]) -> None:
         """Submit queued runs again that no living host has in its queue."""
+        await self._submit_lost({row.run_id: row.started_at for row in rows})
+
+    async def _submit_lost(self, queued_at: Mapping[str, int]) -> None:
         # A job that is claimed is started soon, whatever the engine says of it.
-        late = self.host.clock.now() - self.placement.shared * _LOST_US
-        waiting = [row.run_id for row in rows if row.started_at <= late]
+        lost = round(self.placement.shared * _LOST_S * 1_000_000)
+        late = self.host.clock.now() - lost
+        waiting = [run for run, at in queued_at.items() if at <= late]
         try:
             await self.placement.waiting("")
             for run_id in sorted(await self.placement.missing(waiting)):
@@ -171,6 +186,8 @@ class Placer:
     async def _submit_again(self, run_id: str) -> None:
         if queued := await self._queued(run_id):
             await self.placement.submit(_job(run_id, queued))
+        else:
+            self._queued_at.pop(run_id, None)
 
     async def _queued(self, run_id: str) -> RunQueued | None:
         """Return what a run was queued with; ``None``: it does not wait any more."""

@@ -8,8 +8,9 @@ Resumes runs that no host drives, once they no longer have to wait.
     another host has stopped, or died -> those that may go on
     something was thawed              -> those that may go on, again
 
-Several hosts find the same runs. Each takes its part of them at once, as far as it has
-places, and at the next look what the others have left.
+Several hosts find the same runs. Each takes its part of them at once, and soon what the
+others have left. It waits in line for a place, before all that is queued, as it has had
+its place. The host that has a place first takes it.
 
 Projections find them, so runs that wait for people cost nothing; their events decide.
 """
@@ -19,8 +20,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from zlib import crc32
 
 from ..core.log.requests import Request
@@ -33,7 +36,10 @@ from .run_service import HOST, Service
 logger = logging.getLogger("caxton_host")
 
 #: Seconds between two searches, and before what is left to others is taken.
-_EVERY_S, _PATIENCE_S = 60.0, 5.0
+_EVERY_S, _PATIENCE_S = 60.0, 1.0
+
+#: How many times more hosts may take a run after each time that it was left.
+_MORE = 8
 
 #: Runs that are checked concurrently.
 _AT_ONCE = 16
@@ -63,8 +69,13 @@ class Resumer:
     _due: dict[str, int] = field(default_factory=dict[str, int], init=False)
     # The epoch in which each run was checked last: it is not checked twice in one.
     _seen: dict[str, int] = field(default_factory=dict[str, int], init=False)
-    # Runs that were left to other hosts.
-    _left: set[str] = field(default_factory=set[str], init=False)
+    # Runs that were left to other hosts, and how often.
+    _left: Counter[str] = field(default_factory=Counter[str], init=False)
+    # Runs that are being checked, or wait for a place.
+    _looking: set[str] = field(default_factory=set[str], init=False)
+    _at_once: asyncio.Semaphore = field(
+        default_factory=partial(asyncio.Semaphore, _AT_ONCE), init=False
+    )
     # When the next of those is due that were not looked at, in microseconds.
     _next: int | None = field(default=None, init=False)
     # Runs are to be searched for.
@@ -95,21 +106,20 @@ class Resumer:
     async def watch(self) -> None:
         """Resume runs that no host drives, until cancelled."""
         loop = asyncio.get_running_loop()
-        await self.take_over()
-        next_look = loop.time() + self.every
-        while True:
-            await self._pause(next_look - loop.time())
-            now = self.service.host.clock.now()
-            due = self._next is not None and self._next <= now
-            if self._all or due or loop.time() >= next_look:
-                await self._find_all()
-                next_look = loop.time() + self.every
-            await self._look_at_some()
-
-    async def take_over(self) -> None:
-        """Resume the runs that no host drives and that do not have to wait."""
-        await self._find_all()
-        await self._look_at_some("host_started")
+        self.search()
+        reason: str | None = "host_started"
+        next_look = 0.0
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._pause(next_look - loop.time())
+                now = self.service.host.clock.now()
+                due = self._next is not None and self._next <= now
+                if self._all or due or loop.time() >= next_look:
+                    await self._find_all()
+                    next_look = loop.time() + self.every
+                for run_id in self._ready():
+                    tasks.create_task(self._look_at(run_id, reason))
+                reason = None
 
     async def _pause(self, longest: float) -> None:
         now = self.service.host.clock.now()
@@ -127,12 +137,14 @@ class Resumer:
             await store.projections.fill()
             found = await store.reader.due(now)
             idle = await store.leases.idle()
-            self._next = await store.reader.next_due(now)
+            next_due = await store.reader.next_due(now)
             hosts = await store.leases.hosts()
         except StoreError as exc:
             logger.warning("runs that wait cannot be read: %s", exc)
             self._search_soon()
             return
+        if next_due is not None:
+            self._search_at(next_due)
         await self.service.placer.look_at([row for row in idle if not row.epoch])
         found |= {row.run_id: row.epoch for row in idle if row.epoch}
         # A run that was driven again since waits for something else.
@@ -144,7 +156,7 @@ class Resumer:
         }
         mine = self._part(fresh, hosts)
         self._fresh |= mine
-        self._left = fresh - mine
+        self._left = Counter({run: self._left[run] + 1 for run in fresh - mine})
         if self._left:
             self._search_soon()
         # One that is driven here may be left in this epoch, too.
@@ -156,37 +168,38 @@ class Resumer:
 
     def _search_soon(self) -> None:
         now = self.service.host.clock.now()
-        soon = now + round(self.patience * _SECOND_US)
-        self._next = min(self._next or soon, soon)
+        self._search_at(now + round(self.patience * _SECOND_US))
+
+    def _search_at(self, due: int) -> None:
+        self._next = min(self._next or due, due)
 
     def _part(self, fresh: set[str], hosts: Sequence[str]) -> set[str]:
         """Return the runs that this host takes now."""
         line, me = self.service.line, self.service.host.stream
-        others = me in hosts and len(hosts) > 1
-        mine = [
-            run
-            for run in sorted(fresh)
-            if run in self._left or not others or hosts[_share(run, len(hosts))] == me
-        ]
-        return {*mine[: max(line.places - line.present, 0)]} if others else {*mine}
+        if me not in hosts or len(hosts) == 1:
+            return fresh
+        own = {run for run in fresh if hosts[_hash(run) % len(hosts)] == me}
+        places = {run: _hash(f"{me}/{run}") % len(hosts) for run in fresh - own}
+        mine = [run for run in places if places[run] < _MORE ** self._left[run] - 1]
+        mine.sort(key=lambda run: (places[run], run))
+        return {*own, *mine[: max(line.places - line.waiting, 0)]}
 
-    async def _look_at_some(self, reason: str | None = None) -> None:
+    def _ready(self) -> list[str]:
+        """Return the runs to check now; the others are being checked."""
         self._some.clear()
-        fresh, self._fresh = self._fresh, set()
         now = self.service.host.clock.now()
         late = {run for run, until in self._due.items() if until <= now}
-        places = asyncio.Semaphore(_AT_ONCE)
-
-        async def one(run_id: str) -> None:
-            async with places:
-                await self._look_at(run_id, reason)
-
-        await asyncio.gather(*map(one, sorted(fresh | late)))
+        ready = (self._fresh | late) - self._looking
+        self._fresh -= ready
+        self._looking |= ready
+        for run_id in ready:
+            self._due.pop(run_id, None)
+        return sorted(ready)
 
     async def _look_at(self, run_id: str, reason: str | None) -> None:
-        self._due.pop(run_id, None)
         try:
-            recording = await Recording.load(run_id, self.service.store.reader)
+            async with self._at_once:
+                recording = await Recording.load(run_id, self.service.store.reader)
             # A session goes on with the next call of its client.
             waits = recording.is_restored or recording.is_session
             if recording.end is None and not waits:
@@ -200,6 +213,9 @@ class Resumer:
         except CaxtonError as exc:
             logger.warning("cannot resume run %s: %s", run_id, exc)
             self._seen.pop(run_id, None)  # It is checked again with the next check.
+        finally:
+            self._looking.discard(run_id)
+            self._some.set()
 
     async def _go_on(self, recording: Recording, reason: str | None) -> None:
         """Resume a run, or note when the time to decide is over."""
@@ -214,7 +230,8 @@ class Resumer:
             why = "decided" if suspended else "host_lost"
             agent = recording.started.agent
             if caller is None:
-                await self.service.go_on(recording.run_id, agent, reason or why)
+                run_id, epoch = recording.run_id, recording.epoch
+                await self.service.go_on(run_id, agent, reason or why, epoch)
             elif not self.service.background.drives(caller):
                 self.look(caller)  # It goes on with its caller.
         elif all(ends):  # Without an end, one waits for a decision.
@@ -230,6 +247,5 @@ class Resumer:
         return True
 
 
-def _share(run_id: str, hosts: int) -> int:
-    """Return which of so many hosts is the first to take a run."""
-    return crc32(run_id.encode()) % hosts
+def _hash(text: str) -> int:
+    return crc32(text.encode())

@@ -25,7 +25,7 @@ from ..core.grants.approvals import Verdict
 from ..core.grants.principals import Principal, Scope
 from ..core.log.events import Event, RunCancelled
 from ..core.log.requests import Resolution
-from ..core.log.runs import ENDS, UNDER_WAY, RunRow
+from ..core.log.runs import ENDS, GOING_ON, UNDER_WAY, RunRow
 from ..core.names import nearest, stream_of
 from ..core.questions import Said
 from ..core.tools.contexts import CONVERSATION
@@ -355,13 +355,13 @@ class Service:
         return kept
 
     async def _has_begun(self, run_id: str) -> bool:
-        while True:
+        # One that was lost may wait for a place here.
+        while await self.store.reader.row(run_id) is None:
             if await self.background.begun(run_id):
-                return True
-            if await self.store.reader.row(run_id) is not None:
                 return True
             if not self.background.drives(run_id):
                 return False
+        return True
 
     def _request(self, who: Principal, agent: Agent, wanted: Submission) -> RunRequest:
         config = self.config()
@@ -732,7 +732,9 @@ class Service:
 
     # -- the life of the service -----------------------------------------------
 
-    async def go_on(self, run_id: str, agent: str, reason: str) -> None:
+    async def go_on(
+        self, run_id: str, agent: str, reason: str, epoch: int | None = None
+    ) -> None:
         """
         Resume a run that no host drives; return once it is driven.
 
@@ -743,11 +745,23 @@ class Service:
 
             reason: Why; it is recorded.
 
+            epoch: Leave it alone if it is in another one, once there is a place.
+
         Raises:
+            BusyError: It has ended, or another host drives it.
+
             CaxtonError: It cannot be resumed now.
         """
         private = model.private_variables(self.config())
-        driving = self._resuming(run_id, agent, {**HOST}, reason, private)
+        resuming = self._resuming(run_id, agent, {**HOST}, reason, private)
+
+        async def driving(begun: Callable[[str], None]) -> None:
+            row = await self.store.reader.row(run_id)
+            still = row and row.state in GOING_ON and epoch in {None, row.epoch}
+            if not still:
+                raise BusyError(f"run {run_id} does not wait any more")
+            await resuming(begun)
+
         with contextlib.suppress(Suspend):
             await self.background.begin(
                 run_id, self.line.admit(f"host/{agent}"), driving

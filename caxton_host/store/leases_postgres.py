@@ -44,14 +44,19 @@ from .listener import Listener
 
 _BEATS = 3  # in the time of a lease
 _MARGIN = 2 / 15  # of it
+_LATE = 0.01  # of the time between two beats
 
 # Parameters: seconds, host. Updates no row if the lease has lapsed. Returns the hosts
-# that are alive: an idle host executes nothing else as often.
+# that are alive, and in how many seconds the first lease of another one lapses: an idle
+# host executes nothing else as often.
 _RENEW = """\
 UPDATE hosts SET lease_until = clock_timestamp() + %s * interval '1 second'
 WHERE host = %s AND lease_until > clock_timestamp()
 RETURNING (SELECT array_agg(h.host ORDER BY h.host) FROM hosts AS h
-  WHERE h.lease_until > clock_timestamp())"""
+    WHERE h.lease_until > clock_timestamp()),
+  (SELECT extract(epoch FROM min(h.lease_until) - clock_timestamp())::float
+    FROM hosts AS h
+    WHERE h.lease_until > clock_timestamp() AND h.host <> hosts.host)"""
 
 # Parameters: host, seconds.
 _BEGIN = """\
@@ -145,18 +150,22 @@ class PostgresLeases:
         self._task = asyncio.create_task(self._beat())
 
     async def _beat(self) -> None:
+        beat = pause = self._lease / _BEATS
         while True:
-            await asyncio.sleep(self._lease / _BEATS)
+            await asyncio.sleep(pause)
+            pause = beat
             try:
-                await self._renew()
+                # The lease of a host that died lapses between two beats.
+                pause = min(await self._renew() + _LATE * beat, beat)
             except (psycopg.Error, SQLAlchemyError, StoreError) as exc:
                 logger.warning("the host's lease cannot be renewed: %s", said(exc))
 
-    async def _renew(self) -> None:
+    async def _renew(self) -> float:
+        """Renew the lease; return in how many seconds the first other one lapses."""
         # Streams without a stored event belong to no other host.
         known = [line for line in self._lines.values() if line.head[0]]
         sent = elapsed()
-        owned, living = await self._own.do(self._renew_there)
+        owned, living, lapses = await self._own.do(self._renew_there)
         # Without a lease, this host has dropped runs too.
         if self._living - living or not self.holds():
             self.left()
@@ -166,6 +175,7 @@ class PostgresLeases:
                 if run_of(line.stream) not in {"", *owned}:
                     line.error = LeaseLost(CONFLICT, fix=CONFLICT_FIX)
         self._extend(sent)
+        return lapses
 
     def _extend(self, sent: float) -> None:
         self._until = sent + self._lease * (1 - _MARGIN)
@@ -176,20 +186,22 @@ class PostgresLeases:
 
     def _renew_there(
         self, driver: psycopg.Connection
-    ) -> tuple[set[str] | None, set[str]]:
+    ) -> tuple[set[str] | None, set[str], float]:
         """
-        Renew the lease, and return which hosts are alive.
+        Renew the lease; return which hosts are alive, and when the first one lapses.
 
         If it had lapsed, return before that the runs that are still ours.
         """
         renewed = driver.execute(_RENEW, [self._lease, self._host]).fetchone()
         if renewed:
-            return None, {*renewed[0]}
+            living, lapses = renewed
+            return None, {*living}, self._lease if lapses is None else lapses
         with driver.transaction():
             # First the row: a host that takes over a run holds its lock, or waits for
             # it now.
             driver.execute(_BEGIN, [self._host, self._lease])
-            return {row[0] for row in driver.execute(_OWNED, [self._host])}, set()
+            owned = {row[0] for row in driver.execute(_OWNED, [self._host])}
+            return owned, set(), self._lease
 
     def is_dead(self, driver: Driver, host: str) -> bool:
         """Lock the row of *host*, and return whether its lease has lapsed."""

@@ -18,5 +18,5 @@ if __name__ == "__main__":
     lease = float(sys.argv.pop(1))
     SqlStore.open.__func__.__kwdefaults__["lease"] = lease  # type: ignore[attr-defined]
     serve_app._SELDOM_S = lease / 3
-    placing._LOST_US = int(1e6 * lease)
+    placing._LOST_S = lease / 3
     main()

@@ -13,6 +13,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, TypeAlias, TypeVar, cast
 from unittest.mock import patch
 
@@ -72,6 +73,8 @@ _BUSY_S, _FAULTY_S = 20.0, 30.0
 _FLOOD_S = 3.0
 #: Seconds in which all runs have to end once all hosts are well again.
 _CALM_S = 240.0
+#: What happens after the death of a host, in this order.
+_PARTS = ("lease lapsed", "noticed", "has a place", "goes on")
 #: Runs that a host drives at a time.
 _PLACES = 1
 _TOKENS = {"acme-1": "acme", "acme-2": "acme", "bell-1": "bell", "corp-1": "corp"}
@@ -587,12 +590,15 @@ class Figures:
     Attributes:
         takeovers: From the death of a host until each of its runs goes on.
 
+        parts: What each of those consists of, by name.
+
         waits: In the queue, by tenant.
 
         shares: Starts of the host with most of them, over the mean.
     """
 
     takeovers: list[float] = field(default_factory=list)
+    parts: dict[str, list[float]] = field(default_factory=dict)
     waits: dict[str, list[float]] = field(default_factory=dict)
     shares: list[float] = field(default_factory=list)
     starts: int = 0
@@ -614,9 +620,10 @@ class Figures:
                 begun[str(event.host).partition("-")[0]] += 1
                 drivers[run_id] = str(event.host)
             elif isinstance(event, RunResumed):
-                died = fleet.died.get(drivers.get(run_id, ""))
+                died = fleet.died.get(before := drivers.get(run_id, ""))
                 if died is not None and died < recorded.recorded_at:
-                    self.takeovers.append((recorded.recorded_at - died) / 1e6)
+                    at, key = recorded.recorded_at, (run_id, event.epoch - 1)
+                    self._taken(fleet, before, key, at)
                 drivers[run_id] = str(event.host)
             elif recorded.type == "RunSuspended":
                 drivers.pop(run_id, None)
@@ -624,11 +631,22 @@ class Figures:
         self.starts += begun.total()
         self.conflicts += fleet.world.met["conflict"]
 
+    def _taken(self, fleet: Fleet, host: str, key: tuple[str, int], at: int) -> None:
+        """Count a run that was taken over, and where the time went."""
+        world = fleet.world
+        now = world.loop.time() - (world.clock.now() - at) / 1e6
+        died = now - (at - fleet.died[host]) / 1e6
+        self.takeovers.append(now - died)
+        times = world.lapses[host], world.found[key], world.claimed[key], now
+        for name, until in zip(_PARTS, accumulate(times, max), strict=True):
+            self.parts.setdefault(name, []).append(until - died)
+
     def table(self, hosts: int, seconds: float) -> list[str]:
         """Return the lines of a table."""
         seeds = len(self.shares)
         rows = [
             (f"takeover, {len(self.takeovers)} runs", _spread(self.takeovers)),
+            *((f"- {name}", _spread(each)) for name, each in self.parts.items()),
             *(
                 (
                     f"in the queue, {name}{' (floods)' * (name == FLOODS)}",

@@ -157,7 +157,7 @@ class SimLoop(asyncio.SelectorEventLoop):
             if not task.done() and task is not asyncio.current_task():
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 for _ in range(_AWAITS):
-                    with contextlib.suppress(Exception):
+                    with contextlib.suppress(Exception, BaseExceptionGroup):
                         task.get_coro().close()
                         break
         self._ready.clear()

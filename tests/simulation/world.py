@@ -29,6 +29,7 @@ from caxton_host.core.log.events import (
     ToolRetried,
 )
 from caxton_host.core.log.runs import UNDER_WAY, RunRow
+from caxton_host.core.names import run_of
 from caxton_host.errors import LeaseLost, SandboxError, StoreError, ToolError
 from caxton_host.lib import codec
 from caxton_host.lib.bell import Bell
@@ -123,6 +124,12 @@ class World:
         locked: The processes that have leases which end with them.
 
         leases: Until when each host lives, in seconds of the database server.
+
+        lapses: The same, and never marked.
+
+        found: When a host first saw that nobody drives a run in an epoch.
+
+        claimed: When a host first had a place for that.
     """
 
     loop: SimLoop
@@ -135,6 +142,9 @@ class World:
     heeded: float = 1.0
     locked: dict[str, Process] = field(default_factory=dict)
     leases: dict[str, float] = field(default_factory=dict)
+    lapses: dict[str, float] = field(default_factory=dict)
+    found: dict[tuple[str, int], float] = field(default_factory=dict)
+    claimed: dict[tuple[str, int], float] = field(default_factory=dict)
     effects: list[tuple[str, int, str]] = field(default_factory=list)
     paid: set[str] = field(default_factory=set)
     flying: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -421,17 +431,23 @@ class ServerLeases(PostgresLeases):
 
     def _begin(self, driver: Any, host: str) -> None:  # noqa: ANN401 -- psycopg's
         del driver
-        self._world.leases[host] = self._world.loop.time() + self._lease
+        until = self._world.loop.time() + self._lease
+        self._world.leases[host] = self._world.lapses[host] = until
 
-    def _renew_there(self, driver: Any) -> tuple[set[str] | None, set[str]]:  # noqa: ANN401
+    def _renew_there(
+        self,
+        driver: Any,  # noqa: ANN401
+    ) -> tuple[set[str] | None, set[str], float]:
         lapsed = not self.living({self._host})
         self._begin(driver, self._host)
         if not lapsed:
-            return None, self.hosts()
+            living, now = self.hosts(), self._world.loop.time()
+            others = (self._world.leases[one] for one in living - {self._host})
+            return None, living, min(others, default=math.inf) - now
         self._world.met["lapsed"] += 1
         rows = self._world.disk.rows.values()
         mine = [r for r in rows if (r.owner, r.state) == (self._host, "running")]
-        return {row.run_id for row in mine}, set()
+        return {row.run_id for row in mine}, set(), self._lease
 
     def is_dead(self, driver: Driver, host: str) -> bool:
         del driver
@@ -446,6 +462,25 @@ class ServerLeases(PostgresLeases):
 
     def hosts(self) -> set[str]:
         return self.living(self._world.leases)
+
+
+class NotedLeases(Leases):
+    """Leases that note when a run without a living host is found, and claimed."""
+
+    world: World
+
+    async def idle(self) -> list[RunRow]:
+        rows = await super().idle()
+        for row in rows:
+            key = row.run_id, row.epoch
+            self.world.found.setdefault(key, self.world.loop.time())
+        return rows
+
+    def takeover(self, stream: str) -> Callable[[Driver], None]:
+        if row := self.world.disk.rows.get(run_of(stream)):
+            key = row.run_id, row.epoch
+            self.world.claimed.setdefault(key, self.world.loop.time())
+        return super().takeover(stream)
 
 
 @dataclass(slots=True)
@@ -497,7 +532,8 @@ class Store(SqlStore):
         writer._thread = cast("ThreadPoolExecutor", _Thread(world))
         shared = world.disk
         self.reader = cast("Any", Reader(world))
-        self.leases = Leases(database, self.reader, hosts, lines)
+        self.leases = leases = NotedLeases(database, self.reader, hosts, lines)
+        leases.world = world
         self.requests = cast("Any", shared.requests)
         self.definitions = cast("Any", shared.definitions)
         self.tokens = cast("Any", shared.tokens)

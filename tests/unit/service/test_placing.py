@@ -19,8 +19,7 @@ from caxton_host.core.log.events import (
 from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import NotStartedError, OverloadedError, UsageError
 from caxton_host.runs.recording import Recording
-from caxton_host.service.resumer import Resumer
-from tests.office import ANN, BOB, Office, Slow
+from tests.office import ANN, BOB, Office, Slow, resuming, until_found
 
 NOTHING = Grant(allow=(Rule(id="allow[1]", tools=(Pattern.parse("other/*"),)),))
 
@@ -205,8 +204,8 @@ async def test_what_a_dead_host_had_in_its_queue_is_started_by_another(
     heir = other(office)
     heir.placing = asyncio.create_task(heir.service.placer.watch())
 
-    await Resumer(service=heir.service).take_over()
-
+    async with resuming(heir) as resumer:
+        await until_found(resumer)
     await heir.service.over(run_id)
     assert (await office.service.row(ANN, run_id)).state == "completed"
     assert (await office.types(run_id))[:2] == ["RunQueued", "RunStarted"]

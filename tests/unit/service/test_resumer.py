@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +15,13 @@ from caxton_host.app.serve_app import Serving
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant
-from caxton_host.core.log.events import Frozen, RunResumed, RunSuspended, Thawed
+from caxton_host.core.log.events import (
+    Frozen,
+    RunCompleted,
+    RunResumed,
+    RunSuspended,
+    Thawed,
+)
 from caxton_host.core.log.requests import Request, Resend
 from caxton_host.core.log.runs import RESTORED, RunRow
 from caxton_host.errors import (
@@ -30,7 +35,7 @@ from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.approvals import Word, say
 from caxton_host.runs.freezing import FreezeWatch, freeze, thaw
 from caxton_host.service.resumer import Resumer
-from tests.office import ANN, BOSS, Office, Slow, who
+from tests.office import ANN, BOSS, Office, Slow, resuming, until_found, who
 from tests.scene import DEMO
 
 if TYPE_CHECKING:
@@ -38,28 +43,13 @@ if TYPE_CHECKING:
     from caxton_host.ports.serving import ServingStore
 
 BOB: dict[str, JSON] = {"kind": "local", "id": "bob", "authenticated": False}
-NEVER = 3600.0
+DONE = RunCompleted(output=None, output_sha256="00", fuel=None)
+RESUMED = RunResumed(actor={}, host=None, epoch=2, reason="", grants_sha256="00")
 
 
 def asks(within: float | None = None, *, places: int = 8, folder: Path) -> Office:
     rule = replace(DEMO.allow[0], approve=Approve(within=within))
     return Office(folder, grant=Grant(allow=(rule,)), places=places)
-
-
-@asynccontextmanager
-async def resuming(
-    office: Office, every: float = NEVER, patience: float = NEVER
-) -> AsyncGenerator[Resumer]:
-    resumer = Resumer(service=office.service, every=every, patience=patience)
-    office.service.decided = resumer.look
-    office.service.background.suspended = resumer.look
-    watch = asyncio.create_task(resumer.watch())
-    await asyncio.sleep(0)
-    try:
-        yield resumer
-    finally:
-        watch.cancel()
-        await asyncio.wait([watch])
 
 
 async def pass_time(office: Office) -> None:
@@ -255,7 +245,7 @@ async def test_a_run_that_was_found_while_it_was_driven_is_taken_up_later(
     run_id = await office.start()
     await tools.reached.wait()
     async with resuming(office) as resumer:
-        await resumer.take_over()
+        await until_found(resumer)
 
         tools.let.set()
         await office.service.background.over(run_id)
@@ -387,8 +377,8 @@ async def test_a_run_whose_host_died_as_it_asked_people_is_suspended(
     lost = office.scene.host.new_id()
     await store.create(f"run/{lost}").append(*filter(None, before))
 
-    await Resumer(service=office.service).take_over()
-    await office.done(lost)
+    async with resuming(office):
+        await until(office, lost, "suspended")
 
     *_, resumed, suspended = [e.event for e in await store.reader.read(f"run/{lost}")]
     assert isinstance(resumed, RunResumed)
@@ -411,13 +401,45 @@ async def test_runs_of_a_dead_host_are_spread_over_the_living(tmp_path: Path) ->
     for one in (str(host.stream), "host/other"):
         await store.leases.join(one)
     resumer = Resumer(service=office.service)
-    idle = {row.run_id: row.epoch for row in await store.leases.idle()}
-    mine = resumer._part({*idle}, await store.leases.hosts())
+    idle = {row.run_id for row in await store.leases.idle()}
+    hosts = await store.leases.hosts()
+    mine = resumer._part(idle, hosts)
     assert 0 < len(mine) < len(runs)
     assert len(idle) == len(runs)
 
-    # What the other one does not take is taken later, as far as there are places.
-    resumer._left = {*idle} - mine
-    office.service.line.places = office.service.line.present + 3
-    assert len(resumer._part({*idle}, await store.leases.hosts())) == 3
+    # What the other one does not take is taken soon, as many as there are places.
+    resumer._left = Counter(idle - mine)
+    office.service.line.places = 3
+    assert len(resumer._part(idle, hosts) - mine) == 3
     tools.let.set()
+
+
+async def test_a_run_that_was_lost_comes_before_those_that_are_queued(
+    tmp_path: Path,
+) -> None:
+    # law 10: it has had its place
+    tools = Slow()
+    office = Office(tmp_path, tools=tools, places=1)
+    store, driven = office.scene.store, await office.start()
+    await tools.reached.wait()
+    queued = await office.start()
+    started = (await store.reader.read(f"run/{driven}"))[0].event
+    assert started is not None
+    async with resuming(office) as resumer:
+        lost = [office.scene.host.new_id() for _ in range(2)]
+        for one in lost:
+            await store.create(f"run/{one}").append(started)
+        resumer.search()
+        while office.service.line.waiting < len(lost):  # noqa: ASYNC110 -- nobody tells
+            await asyncio.sleep(0.001)
+        # Another host has had a place for one of them meanwhile.
+        other = await store.claim(
+            f"run/{lost[0]}", replace(RESUMED, host="host/9"), after=1
+        )
+        await other.append(DONE)
+
+        tools.let.set()
+        await until(office, queued, "completed")
+        assert (await office.service.row(ANN, lost[1])).state == "completed"
+
+    assert (await office.types(lost[0]))[1:] == ["RunResumed", "RunCompleted"]

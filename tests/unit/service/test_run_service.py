@@ -25,9 +25,17 @@ from caxton_host.errors import (
     OverloadedError,
     UsageError,
 )
-from caxton_host.service.resumer import Resumer
 from caxton_host.service.run_service import Submission
-from tests.office import ANN, BOB, BOSS, Office, Slow, who
+from tests.office import (
+    ANN,
+    BOB,
+    BOSS,
+    Office,
+    Slow,
+    resuming,
+    until_found,
+    who,
+)
 
 #: Variables that are not to be in the log, so a run that has them is not queued there.
 PRIVATE = {"secret": ContextVar(private=True, caller=True)}
@@ -294,7 +302,8 @@ async def test_runs_that_take_longer_are_suspended_and_taken_over(
     assert recorded[-1].event == RunSuspended(reason="host_stopped")
     assert isinstance(recorded[-2].event, ToolInvoked)
     office.service.line.closed = False
-    await Resumer(service=office.service).take_over()
+    async with resuming(office) as resumer:
+        await until_found(resumer)
     assert await office.done(run_id) == "suspended"
     assert (await office.types(run_id))[-2:] == ["RunResumed", "RunSuspended"]
 
@@ -363,7 +372,8 @@ async def test_a_run_of_an_agent_that_is_gone_is_left_as_it_is(tmp_path: Path) -
     office.service.line.closed = False
     office.config = replace(office.config, agents={})
 
-    await Resumer(service=office.service).take_over()
+    async with resuming(office) as resumer:
+        await until_found(resumer)
     with pytest.raises(UsageError, match="nothing is granted to it now"):
         await office.service.resume(ANN, run_id)
 
@@ -391,7 +401,8 @@ async def test_a_run_goes_on_with_private_variables_of_the_configuration(
 
     known = {"key": ContextVar(private=True, default="another word")}
     office.config = replace(office.config, context=known)
-    await Resumer(service=office.service).take_over()
+    async with resuming(office) as resumer:
+        await until_found(resumer)
     assert await office.done(run_id) == "suspended"
     assert (await office.types(run_id))[-2:] == ["RunResumed", "RunSuspended"]
 

@@ -588,17 +588,14 @@ class Figures:
     What fleets took, in seconds.
 
     Attributes:
-        takeovers: From the death of a host until each of its runs goes on.
-
-        parts: What each of those consists of, by name.
+        takeovers: From the death of a host until each step for each of its runs.
 
         waits: In the queue, by tenant.
 
         shares: Starts of the host with most of them, over the mean.
     """
 
-    takeovers: list[float] = field(default_factory=list)
-    parts: dict[str, list[float]] = field(default_factory=dict)
+    takeovers: dict[str, list[float]] = field(default_factory=dict)
     waits: dict[str, list[float]] = field(default_factory=dict)
     shares: list[float] = field(default_factory=list)
     starts: int = 0
@@ -632,21 +629,27 @@ class Figures:
         self.conflicts += fleet.world.met["conflict"]
 
     def _taken(self, fleet: Fleet, host: str, key: tuple[str, int], at: int) -> None:
-        """Count a run that was taken over, and where the time went."""
-        world = fleet.world
-        now = world.loop.time() - (world.clock.now() - at) / 1e6
-        died = now - (at - fleet.died[host]) / 1e6
-        self.takeovers.append(now - died)
-        times = world.lapses[host], world.found[key], world.claimed[key], now
+        """Count a run that was taken over, unless it had to wait for its thaw."""
+        world, started = (
+            fleet.world,
+            start_of(fleet.world.disk.streams[f"run/{key[0]}"]),
+        )
+        died = fleet.died[host]
+        for agent, since, until in fleet.frozen:
+            if started and started.agent == agent and since < at and until > died:
+                return
+        times = world.lapses[host], world.found[key], world.claimed[key], at
         for name, until in zip(_PARTS, accumulate(times, max), strict=True):
-            self.parts.setdefault(name, []).append(until - died)
+            self.takeovers.setdefault(name, []).append((until - died) / 1e6)
 
     def table(self, hosts: int, seconds: float) -> list[str]:
         """Return the lines of a table."""
         seeds = len(self.shares)
         rows = [
-            (f"takeover, {len(self.takeovers)} runs", _spread(self.takeovers)),
-            *((f"- {name}", _spread(each)) for name, each in self.parts.items()),
+            *(
+                (f"after a death: {name}, {len(each)} runs", _spread(each))
+                for name, each in self.takeovers.items()
+            ),
             *(
                 (
                     f"in the queue, {name}{' (floods)' * (name == FLOODS)}",

@@ -125,7 +125,7 @@ class World:
 
         leases: Until when each host lives, in seconds of the database server.
 
-        lapses: The same, and never marked.
+        lapses: The same on the clock, and never marked.
 
         found: When a host first saw that nobody drives a run in an epoch.
 
@@ -142,9 +142,9 @@ class World:
     heeded: float = 1.0
     locked: dict[str, Process] = field(default_factory=dict)
     leases: dict[str, float] = field(default_factory=dict)
-    lapses: dict[str, float] = field(default_factory=dict)
-    found: dict[tuple[str, int], float] = field(default_factory=dict)
-    claimed: dict[tuple[str, int], float] = field(default_factory=dict)
+    lapses: dict[str, int] = field(default_factory=dict)
+    found: dict[tuple[str, int], int] = field(default_factory=dict)
+    claimed: dict[tuple[str, int], int] = field(default_factory=dict)
     effects: list[tuple[str, int, str]] = field(default_factory=list)
     paid: set[str] = field(default_factory=set)
     flying: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -431,8 +431,9 @@ class ServerLeases(PostgresLeases):
 
     def _begin(self, driver: Any, host: str) -> None:  # noqa: ANN401 -- psycopg's
         del driver
-        until = self._world.loop.time() + self._lease
-        self._world.leases[host] = self._world.lapses[host] = until
+        world = self._world
+        world.leases[host] = world.loop.time() + self._lease
+        world.lapses[host] = world.clock.now() + round(self._lease * 1e6)
 
     def _renew_there(
         self,
@@ -473,13 +474,13 @@ class NotedLeases(Leases):
         rows = await super().idle()
         for row in rows:
             key = row.run_id, row.epoch
-            self.world.found.setdefault(key, self.world.loop.time())
+            self.world.found.setdefault(key, self.world.clock.now())
         return rows
 
     def takeover(self, stream: str) -> Callable[[Driver], None]:
         if row := self.world.disk.rows.get(run_of(stream)):
             key = row.run_id, row.epoch
-            self.world.claimed.setdefault(key, self.world.loop.time())
+            self.world.claimed.setdefault(key, self.world.clock.now())
         return super().takeover(stream)
 
 

@@ -44,7 +44,7 @@ from .listener import Listener
 
 _BEATS = 3  # in the time of a lease
 _MARGIN = 2 / 15  # of it
-_LATE = 0.01  # of the time between two beats
+_LATE = 1 / 300  # of it
 
 # Parameters: seconds, host. Updates no row if the lease has lapsed. Returns the hosts
 # that are alive, and in how many seconds the first lease of another one lapses: an idle
@@ -140,28 +140,31 @@ class PostgresLeases:
         sent = elapsed()
         try:
             await self._own.do(lambda driver: self._begin(driver, host))
+            self._host = self._own.host = host
+            self._extend(sent)
+            pause = await self._renew()
         except (psycopg.Error, SQLAlchemyError) as exc:
             text, fix = explain(exc, None, "see `caxton db status`")
             raise StoreError(
                 f"the host cannot take its lease: {text}", fix=fix
             ) from None
-        self._host = self._own.host = host
-        self._extend(sent)
-        self._task = asyncio.create_task(self._beat())
+        self._task = asyncio.create_task(self._beat(pause))
 
-    async def _beat(self) -> None:
-        beat = pause = self._lease / _BEATS
+    async def _beat(self, pause: float) -> None:
         while True:
             await asyncio.sleep(pause)
-            pause = beat
+            pause = self._lease / _BEATS
             try:
-                # The lease of a host that died lapses between two beats.
-                pause = min(await self._renew() + _LATE * beat, beat)
+                pause = await self._renew()
             except (psycopg.Error, SQLAlchemyError, StoreError) as exc:
                 logger.warning("the host's lease cannot be renewed: %s", said(exc))
 
     async def _renew(self) -> float:
-        """Renew the lease; return in how many seconds the first other one lapses."""
+        """
+        Renew the lease, and return after how many seconds to do so again.
+
+        That is when the first other lease lapses, if its host has died before.
+        """
         # Streams without a stored event belong to no other host.
         known = [line for line in self._lines.values() if line.head[0]]
         sent = elapsed()
@@ -175,7 +178,7 @@ class PostgresLeases:
                 if run_of(line.stream) not in {"", *owned}:
                     line.error = LeaseLost(CONFLICT, fix=CONFLICT_FIX)
         self._extend(sent)
-        return lapses
+        return min(lapses + _LATE * self._lease, self._lease / _BEATS)
 
     def _extend(self, sent: float) -> None:
         self._until = sent + self._lease * (1 - _MARGIN)

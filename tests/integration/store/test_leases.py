@@ -160,6 +160,24 @@ async def test_late_renewal_keeps_what_nobody_took(
             await two.claim("run/0", resumed(), after=2)
 
 
+async def test_a_death_is_noticed_when_the_lease_lapses(
+    postgres_url: str, server: psycopg.Connection
+) -> None:
+    # law 10; the next renewal would come after 100 s
+    server.execute(
+        "INSERT INTO hosts VALUES (%s, clock_timestamp() + interval '2 s')", [ONE]
+    )
+    async with opened(postgres_url) as store:
+        gone = asyncio.Event()
+        store.leases.tell(gone.set)
+        await store.leases.join(TWO)
+
+        with anyio.fail_after(30):
+            await gone.wait()
+
+        assert await store.leases.hosts() == [TWO]
+
+
 async def test_host_whose_row_is_gone_has_it_again(
     postgres_url: str, server: psycopg.Connection
 ) -> None:

@@ -26,8 +26,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from zlib import crc32
 
+from ..core.log.events import RunSuspended
 from ..core.log.requests import Request
 from ..core.log.runs import GOING_ON
+from ..core.names import stream_of
 from ..errors import BusyError, CaxtonError, StoreError, UsageError
 from ..runs.cancellation import cancel_idle
 from ..runs.recording import Recording
@@ -233,9 +235,18 @@ class Resumer:
                 run_id, epoch = recording.run_id, recording.epoch
                 await self.service.go_on(run_id, agent, reason or why, epoch)
             elif not self.service.background.drives(caller):
+                await self._let_go(recording)
                 self.look(caller)  # It goes on with its caller.
         elif all(ends):  # Without an end, one waits for a decision.
             self._due[recording.run_id] = max(ends)
+
+    async def _let_go(self, recording: Recording) -> None:
+        """Suspend a run whose log failed here: its caller may go on elsewhere."""
+        store, run_id = self.service.store, recording.run_id
+        row = await store.reader.row(run_id)
+        if row and row.owner == self.service.host.stream:
+            stopped, last = RunSuspended(reason="host_stopped"), recording.history[-1]
+            await store.claim(stream_of(run_id), stopped, after=last.seq)
 
     async def _is_left(self, run_id: str, caller: str) -> bool:
         """Return whether the caller of a run has ended; then cancel that run."""

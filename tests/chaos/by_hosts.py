@@ -68,14 +68,14 @@ async def _check(fleet: Fleet) -> dict[str, Any]:
     await fleet.caxton("db", "recount")
     if before != [await fleet.sql(one) for one in (_BOOKS, _SLOTS)]:
         fleet.wrong.append("a recount of the budgets differs")
-    await fleet.caxton("audit", "verify")
-    await fleet.caxton("db", "verify-projections")
+    words = ("audit", "verify"), ("db", "verify-projections")
+    await asyncio.gather(*(fleet.caxton(*each) for each in words))
     said, faults = fleet.folder / "said.json", fleet.folder / "faults.json"
     said.write_text(json.dumps(fleet.said))
     faults.write_text(json.dumps(fleet.faults))
-    words = [fleet.database.url, str(fleet.counter), str(said), str(faults)]
+    given = [fleet.database.url, str(fleet.counter), str(said), str(faults)]
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", HISTORY, *words), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-I", HISTORY, *given), stdout=asyncio.subprocess.PIPE
     )
     out, _ = await child.communicate()
     if child.returncode:

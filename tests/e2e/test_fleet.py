@@ -25,8 +25,8 @@ def fleet(
     """Return the log of a fleet that was broken, its folder, and the report."""
     store, folder = postgres.make(), tmp_path_factory.mktemp("fleet")
     words = ["--folder", str(folder), "--store", store, "--faults", _FAULTS]
-    words += ["--hosts", "3", "--runs", "40", "--lease", "3", "--cycles", "4"]
-    return store, folder, killed(*words, "--pace", "1")
+    words += ["--hosts", "3", "--runs", "30", "--lease", "2", "--cycles", "4"]
+    return store, folder, killed(*words, "--pace", "0.5")
 
 
 def test_every_accepted_key_is_one_run_whatever_dies(
@@ -36,7 +36,7 @@ def test_every_accepted_key_is_one_run_whatever_dies(
     _, _, said = fleet
     for kind in _FAULTS.split(","):
         assert f"'{kind}': 1" in said, said
-    for line in (r" 40 runs", r" 40 keys", r"[1-9]\d* effects", r"0 double effects"):
+    for line in (r" 30 runs", r" 30 keys", r"[1-9]\d* effects", r"0 double effects"):
         assert re.search(rf"{line}\n", said), said
 
 

@@ -123,6 +123,36 @@ async def test_runs_that_are_handed_over_go_on_at_the_next_host(
     assert len(family.tools.asked) == 1
 
 
+async def test_a_child_whose_log_failed_is_let_go_for_the_host_of_its_caller(
+    tmp_path: Path,
+) -> None:
+    # law 10
+    let = asyncio.Event()
+
+    async def waits(door: Door, guest: Guest) -> Ending:
+        await let.wait()
+        return await LOOK(door, guest)
+
+    family = family_of(tmp_path, reader=waits, may=grant("demo/look"))
+    host, leases = family.host(), family.store.leases
+    await leases.join(str(host.stream))
+    service = served(family, host)
+    child = child_of(await started(service))
+    await until(family, child, "running")
+    leases.left.add((child, 1))
+    service.background._jobs.clear()
+    resumer = Resumer(service=service, every=3600.0)
+    watch = asyncio.create_task(resumer.watch())
+
+    await until(family, child, "suspended")
+
+    assert await leases.owner(child) is None
+    assert (await family.events(child))[-1] == RunSuspended(reason="host_stopped")
+    watch.cancel()
+    let.set()
+    await asyncio.wait([watch])
+
+
 async def test_a_child_ends_with_a_caller_that_is_cancelled_while_it_waits(
     tmp_path: Path,
 ) -> None:

@@ -19,6 +19,9 @@ from caxton_host.core.log.events import (
 from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import NotStartedError, OverloadedError, UsageError
 from caxton_host.runs.recording import Recording
+from caxton_host.service import placing
+from caxton_host.testing import FakePlacement
+from caxton_host.testing.fakes import Fate
 from tests.office import ANN, BOB, Office, Slow, resuming, until_found
 
 NOTHING = Grant(allow=(Rule(id="allow[1]", tools=(Pattern.parse("other/*"),)),))
@@ -208,4 +211,36 @@ async def test_what_a_dead_host_had_in_its_queue_is_started_by_another(
         await until_found(resumer)
     await heir.service.over(run_id)
     assert (await office.service.row(ANN, run_id)).state == "completed"
+    assert (await office.types(run_id))[:2] == ["RunQueued", "RunStarted"]
+
+
+async def test_the_host_that_queued_a_run_finds_the_job_that_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placing, "_LOST_S", 0.001)
+    fates: list[Fate] = ["lost"]
+    queue = FakePlacement(fate=lambda _: fates.pop() if fates else None)
+    tools = Slow()
+    office = Office(tmp_path, tools=tools, places=1)
+    placer = office.service.placer
+    office.service.placement = placer.placement = queue
+    await office.start()
+    await tools.reached.wait()
+    run_id = await office.start()
+    tools.let.set()
+    while fates:  # noqa: ASYNC110 -- nobody tells
+        await asyncio.sleep(0)
+    assert await office.types(run_id) == ["RunQueued"]
+    office.scene.clock.time += 1_000
+    looking = asyncio.create_task(placer.look_after())
+
+    async with asyncio.timeout(20):
+        while await office.types(run_id) == ["RunQueued"]:
+            await asyncio.sleep(0.001)
+        await office.done(run_id)
+        # It is forgotten, as it has begun.
+        while placer._queued_at:  # noqa: ASYNC110 -- nobody tells
+            await asyncio.sleep(0.001)
+    looking.cancel()
+
     assert (await office.types(run_id))[:2] == ["RunQueued", "RunStarted"]

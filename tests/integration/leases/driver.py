@@ -70,8 +70,8 @@ def tell(*words: object) -> None:
     sys.stdout.flush()
 
 
-def opened(url: str) -> SqlStore:
-    return SqlStore.open(url, clock=SystemClock(), entropy=os.urandom, lease=LEASE)
+def opened(url: str, lease: float = LEASE) -> SqlStore:
+    return SqlStore.open(url, clock=SystemClock(), entropy=os.urandom, lease=lease)
 
 
 async def drive(url: str, name: str, folder: Path) -> None:
@@ -111,7 +111,8 @@ async def drive(url: str, name: str, folder: Path) -> None:
 
 
 async def claim(url: str, name: str, streams: Collection[str]) -> None:
-    async with opened(url) as store:
+    # Longer than it waits for the other one on a busy machine.
+    async with opened(url, 60.0) as store:
         await store.leases.join(name)
         tell("ready")
         sys.stdin.readline()

@@ -58,7 +58,9 @@ def host(*words: str) -> Generator[subprocess.Popen[str]]:
 
 def read(child: subprocess.Popen[str]) -> str:
     assert child.stdout
-    return child.stdout.readline().strip()
+    line = child.stdout.readline()
+    assert line, "the host has ended"
+    return line.strip()
 
 
 def effects(folder: Path) -> list[int]:

@@ -124,7 +124,7 @@ def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]
         "max_result": server.max_result,
         "blobs_over": server.blobs_over,
         "elicitation": server.elicitation,
-        "concurrency": server.concurrency,
+        "concurrency": server.places,
         "rate": server.rate and server.rate._asdict(),
         "retry": _retry(server.retry),
         "over_limit": server.over_limit,

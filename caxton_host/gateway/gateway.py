@@ -503,6 +503,7 @@ class Gateway:
             asker=self._asker(call) if route.effect == "read" else None,
             on_progress=reports.take,
             queued=partial(self._queued, sends),
+            reserve=lambda items: self.recorder.append(reserve=items),
             on_resend=partial(self._resend, sends),
             on_question=sends.questions.ask,
         )

@@ -1,6 +1,9 @@
 """
 Admits calls to a server: circuit breaker, rate limit and queue.
 
+A rate, and a concurrency that is configured, are those of all hosts: they are counted
+in the log before each send. The calls of one host ask there one by one, in order.
+
 Closed, the breaker lets calls pass. After a number of failures in a row it opens, and
 refuses all. After a pause it is half open: one call passes, and its outcome decides.
 """
@@ -10,13 +13,20 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from itertools import count
 from typing import Literal, TypeAlias, TypeVar
 
+from ..core.grants.budgets import Concurrency, Pace
 from ..core.log.events import BreakerClosed, BreakerOpened, Event
 from ..core.tools.servers import BreakerOptions, ServerConfig
 from ..errors import TokenError, ToolError
+from ..ports.log import Reservation
+from ..ports.tools import ToolRequest
 from .transport.timing import Bucket
 
+#: Seconds between two looks for a place; and at least, before a rate is asked again.
+_LOOK_S, _BREATH_S = 0.05, 0.01
 _TROUBLE = frozenset({"transport", "timeout"})
 _T = TypeVar("_T")
 
@@ -113,7 +123,8 @@ class Gate:
     def __init__(self, config: ServerConfig, emit: Callable[[Event], None]) -> None:
         self._config = config
         self._emit = emit
-        self._slots = asyncio.Semaphore(config.concurrency)
+        self._slots = asyncio.Semaphore(config.places)
+        self._shared = _Shared(config)
         self._bucket = Bucket(*config.rate) if config.rate else None
         self._inside: list[float] = []
         self._left = 0.0
@@ -124,13 +135,17 @@ class Gate:
         """Return for how many seconds no call was under way."""
         return 0.0 if self._inside else _now() - self._left
 
-    async def enter(self, deadline: float, seconds: float) -> float:
+    async def enter(
+        self, request: ToolRequest, deadline: float, seconds: float
+    ) -> float:
         """
         Admit a call, and return the time. Pass it to `leave` when the call ends.
 
         Raises:
             ToolError: The server is failing, or the call's turn does not come before
                 the *deadline*, that many *seconds* after it was made.
+
+            StoreError: What all hosts share cannot be counted.
         """
         began = _now()
         if self.breaker.refuses(began):
@@ -143,7 +158,15 @@ class Gate:
             began = _now()
         else:
             await self._slots.acquire()
-        if not self.breaker.admits(began):
+        try:
+            if self._shared.items:
+                await self._shared.take(request, deadline, seconds)
+                began = _now()
+            passes = self.breaker.admits(began)
+        except BaseException:
+            self._slots.release()
+            raise
+        if not passes:
             self._slots.release()
             raise self._refused()
         self._inside.append(began)
@@ -166,11 +189,7 @@ class Gate:
     async def _in_turn(self, bucket: Bucket, deadline: float) -> None:
         wait = bucket.reserve(_now(), deadline)
         if wait is None:
-            raise ToolError(
-                "timeout",
-                "no",
-                f"the rate of the server {self._config.name} allows no call in time",
-            )
+            raise too_often(self._config.name)
         if wait:
             try:
                 await asyncio.sleep(wait)
@@ -197,6 +216,60 @@ class Gate:
         )
 
 
+class _Shared:
+    """
+    What the calls of all hosts share.
+
+    Attributes:
+        items: What a call takes of it.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self._name = config.name
+        self._turn = asyncio.Lock()
+        self.items: list[Reservation] = []
+        if config.concurrency:
+            self._add(Concurrency(limit=config.concurrency))
+        if config.rate:
+            number, seconds = config.rate
+            self._add(Pace(limit=number, every=int(seconds * 1e6)))
+
+    def _add(self, budget: Concurrency | Pace) -> None:
+        # No agent has a name like this.
+        key = f"!server/{self._name}/{budget.key}"
+        item = Reservation(key=key, amount=1, limit=budget.limit, rule="")
+        every = budget.every if isinstance(budget, Pace) else None
+        self.items.append(replace(item, every=every))
+
+    async def take(self, request: ToolRequest, deadline: float, seconds: float) -> None:
+        """Wait for the turn of a call; see `Gate.enter`."""
+        await by(deadline, self._turn.acquire(), seconds)
+        try:
+            for tries in count():
+                refused = await request.reserve(self._wanted(request.call, tries))
+                if refused is None:
+                    return
+                is_rate = self.items[refused.index].every is not None
+                wait = max(refused.retry_after or 0, _BREATH_S) if is_rate else _LOOK_S
+                if _now() + wait > deadline:
+                    raise too_often(self._name) if is_rate else not_ready(seconds)
+                await asyncio.sleep(wait)
+        finally:
+            self._turn.release()
+
+    def _wanted(self, call: int, tries: int) -> list[Reservation]:
+        return [
+            item if item.every else replace(item, call=call, tries=tries)
+            for item in self.items
+        ]
+
+
+def too_often(server: str) -> ToolError:
+    """Return the failure of a call that a rate allows too late."""
+    text = f"the rate of the server {server} allows no call in time"
+    return ToolError("timeout", "no", text)
+
+
 async def by(deadline: float, awaitable: Awaitable[_T], seconds: float) -> _T:
     """
     Await something until the *deadline*.
@@ -208,9 +281,13 @@ async def by(deadline: float, awaitable: Awaitable[_T], seconds: float) -> _T:
         async with asyncio.timeout_at(deadline):
             return await awaitable
     except TimeoutError:
-        raise ToolError(
-            "timeout", "no", f"the server was not ready for it within {seconds:g} s"
-        ) from None
+        raise not_ready(seconds) from None
+
+
+def not_ready(seconds: float) -> ToolError:
+    """Return the failure of a call whose turn did not come."""
+    text = f"the server was not ready for it within {seconds:g} s"
+    return ToolError("timeout", "no", text)
 
 
 def _now() -> float:

@@ -122,7 +122,7 @@ class Server:
             alarm = self._alarms.at(now + wait, tell)
         try:
             with request.queued():
-                began = await self._gate.enter(now + seconds, seconds)
+                began = await self._gate.enter(request, now + seconds, seconds)
                 connection = await self._usable(seconds)
             deadline = loop.time() + seconds
             done = await connection.call(request, self._trace_context(), deadline)

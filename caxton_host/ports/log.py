@@ -41,7 +41,10 @@ class Reservation:
         every: Microseconds in which the limit becomes available again, gradually.
 
         call: The call that holds a place until it is closed, or the run has ended. It
-            takes one, whatever the *amount*.
+            takes one, whatever the *amount*, and none if it has one.
+
+        tries: How often a call that waits for its place was refused it; ``None``: it
+            does not wait.
     """
 
     key: str
@@ -51,6 +54,7 @@ class Reservation:
     per: Period | None = None
     every: int | None = None
     call: int | None = None
+    tries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +133,9 @@ class EventLog(Protocol):
         """
         Add *events*, and return once they and all queued before are durable.
 
-        Without events, wait for those that are queued. If a reservation is refused,
-        only these events are dropped. A cancellation of the caller takes effect once
-        that is known.
+        Without events, reserve, and wait for those that are queued. If a reservation
+        is refused, only these events are dropped. A cancellation of the caller takes
+        effect once that is known.
 
         Raises:
             asyncio.CancelledError: The caller was cancelled. Its argument is `Refused`

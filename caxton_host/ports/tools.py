@@ -14,6 +14,7 @@ from ..core.grants.tool_catalog import Offered
 from ..core.limits import Limits
 from ..core.questions import To
 from ..core.tools.contexts import ServerResource
+from .log import Refused, Reservation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,11 @@ def ignore(_: Progress) -> None:
 
 async def unrecorded() -> None:
     """Do nothing before a further send: there is no log."""
+
+
+async def uncounted(_: Sequence[Reservation]) -> Refused | None:
+    """Reserve nothing: there is no log."""
+    return None
 
 
 #: Puts a question of a server to people: its name and its parameters, which are not
@@ -129,6 +135,9 @@ class ToolRequest:
 
         handed: The grants that bind a run that answers the call.
 
+        reserve: Awaited to spend what all hosts share, before each send; see
+            `EventLog.append`.
+
         on_resend: Awaited before each further send that the server asks for. An
             exception ends the run.
 
@@ -153,6 +162,9 @@ class ToolRequest:
     )
     guessed: bool = False
     handed: tuple[Bound, ...] = field(default=(), compare=False, repr=False)
+    reserve: Callable[[Sequence[Reservation]], Awaitable[Refused | None]] = field(
+        default=uncounted, compare=False, repr=False
+    )
     on_resend: Callable[[], Awaitable[None]] = field(
         default=unrecorded, compare=False, repr=False
     )

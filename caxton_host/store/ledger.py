@@ -4,7 +4,9 @@ The arithmetic of budgets within a transaction.
 This module knows no database, so the store in memory cannot drift from the one in SQL.
 A budget of calls or of a sum is a number and its period. A budget of a rate is the time
 at which its limit is fully available again. A budget of concurrent calls is a place for
-each of them, which is freed when the call is closed.
+each of them, which is freed when the call is closed. If calls wait for places, their
+budget is also the time when one of them was refused last: one that comes later lets
+them go first, so no host keeps its places to itself.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ from ..core.log.events import (
 )
 from ..core.names import run_of
 from ..ports.log import Refused, Reservation
+
+#: Microseconds for which those that were refused a place go first. They ask more often.
+_FIRST_US = 150_000
 
 #: A stream, and the number of a call.
 Holder: TypeAlias = tuple[str, int]
@@ -120,9 +125,12 @@ class Ledger:
         for index in sorted(range(len(items)), key=lambda i: items[i].key):
             item = items[index]
             if item.call is not None:
-                places[item.key, (stream, item.call)] = None
+                holder = stream, item.call
+                if holder in self._taken(item.key):
+                    continue
+                places[item.key, holder] = None
                 taken = sum(key == item.key for key, _ in places)
-                if len(self._taken(item.key)) + taken > item.limit:
+                if not self._has_place(item, taken):
                     return Refused(index, item.rule)
                 continue
             before = uses.get(item.key) or self._use(item.key)
@@ -135,6 +143,15 @@ class Ledger:
             self._taken(key).add(holder)
         self.opened |= places
         return None
+
+    def _has_place(self, item: Reservation, count: int) -> bool:
+        if len(self._taken(item.key)) + count > item.limit:
+            if item.tries is not None:
+                self.uses[item.key] = Use(0, self._books.now())
+            return False
+        if item.tries != 0:
+            return True
+        return self._books.now() - self._use(item.key).since > _FIRST_US
 
     def correct(self, items: Sequence[Correction]) -> None:
         """Correct what was reserved by what was taken in truth."""

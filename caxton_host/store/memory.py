@@ -138,6 +138,7 @@ class MemoryLog:
         ledger = Ledger(store)
         if refused := ledger.reserve(reserve, stream):
             self._drafter.seq -= len(drafts)
+            store.spend(ledger)
             return refused
         if drafts and not store.put(stream, self._seq, drafts):
             self._failed = True

@@ -21,12 +21,12 @@ from typing import TypeAlias
 from ..core.grants.settlement import Correction
 from ..core.log.events import Event
 from ..core.log.runs import ENDS
-from ..errors import StoreError
+from ..errors import LeaseLost, StoreError
 from ..ports.log import Refused, Reservation
 from ..ports.placement import Within
 from .channels import announcing
-from .commit import Committer, Group, Line, LockedError, Outcome
-from .drafts import Drafter
+from .commit import Committer, Driver, Group, Line, LockedError, Outcome, ask
+from .drafts import CONFLICT, CONFLICT_FIX, Drafter
 
 BATCH = 512
 #: Seconds that a queued event waits for an append to ride on.
@@ -35,6 +35,8 @@ LINGER = 0.005
 LIGHT = 256 * 1024
 #: Bytes of a blob that is stored again rather than remembered.
 _SMALL = 64 * 1024
+
+_BEHIND = "SELECT 1 FROM events WHERE stream = ? AND seq > ?"
 
 _OVER = frozenset(name for name, state in ENDS.items() if state != "running")
 
@@ -277,6 +279,16 @@ class Writer:
                 group.future.set_result(None)
 
 
+def _undisturbed(line: Line) -> Within:
+    """Return the guard of an append without events: no other number is its fence."""
+
+    def check(driver: Driver) -> None:
+        if ask(driver, _BEHIND, line.stream, line.head[0]).fetchone():
+            raise LeaseLost(CONFLICT, fix=CONFLICT_FIX)
+
+    return check
+
+
 def _again(error: StoreError) -> StoreError:
     """Return a copy: an exception that is raised twice carries both tracebacks."""
     return type(error)(str(error), fix=error.fix)
@@ -334,6 +346,8 @@ class SqlLog:
         """Add *events*, and return once they and all before them are durable."""
         group = self._group(events, blobs, reserve)
         group.guard = within or announcing(self._line.stream)
+        if reserve and not events:
+            group.guard = _undisturbed(self._line)
         if group.is_empty and not self._line.outstanding:
             return None
         try:

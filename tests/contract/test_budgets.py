@@ -309,3 +309,40 @@ async def test_budgets_that_a_run_shared_are_deleted_with_its_end(
             refused = await below.append(line(2), reserve=[wanted(2, key=key)])
             assert bool(refused) is is_spent
         assert await below.append(line(3), reserve=[wanted(2, 2, key="#1/of")]) is None
+
+
+# -- calls that wait -------------------------------------------------------------
+
+
+def turn_for(call: int, tries: int) -> Reservation:
+    return Reservation(
+        key="!server/s/open", amount=1, limit=1, rule="", call=call, tries=tries
+    )
+
+
+async def test_place_of_a_call_is_its_own_however_often_it_is_sent(
+    store: Store,
+) -> None:
+    log = store.create(RUN)
+    await log.append(run_started())
+    for _ in range(3):
+        assert await log.append(reserve=[turn_for(1, 0)]) is None
+    assert await log.append(reserve=[turn_for(2, 0)])
+    await log.append(completed(1))
+    assert await log.append(reserve=[turn_for(2, 1)]) is None
+
+
+async def test_who_was_refused_a_place_goes_before_who_comes_later(
+    place: Place,
+) -> None:
+    async with place.open() as store:
+        busy, other = store.create("run/1"), store.create("run/2")
+        assert await busy.append(reserve=[turn_for(1, 0)]) is None
+        assert await other.append(reserve=[turn_for(1, 0)])
+        place.pass_(-HOUR)  # Not much is over, however slow this is.
+        busy.queue(completed(1))
+        assert await busy.append(reserve=[turn_for(2, 0)])
+        assert await other.append(reserve=[turn_for(1, 1)]) is None
+        await other.append(completed(1))
+        place.pass_(2 * HOUR)
+        assert await busy.append(reserve=[turn_for(3, 0)]) is None

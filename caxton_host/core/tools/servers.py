@@ -23,6 +23,9 @@ OnToolChange: TypeAlias = Literal["refuse", "accept"]
 
 _MIB = 1024 * 1024
 
+#: Calls to a server at a time, if its configuration does not say.
+PLACES = 16
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOptions:
@@ -263,9 +266,9 @@ class ServerConfig:
             ``ask``: by the people who decide about calls; ``client``: by the user of
             the session's client; ``refuse``: it is refused.
 
-        concurrency: Most calls at a time.
+        concurrency: Most calls at a time, of all hosts; ``None``: `PLACES` of each.
 
-        rate: Most calls in a time. Further calls wait.
+        rate: Most calls in a time, of all hosts. Further calls wait.
 
         tools: Options by the server's own tool names.
 
@@ -308,7 +311,7 @@ class ServerConfig:
     max_result: int = _MIB
     blobs_over: int | None = 64 * 1024
     elicitation: Elicitation = "refuse"
-    concurrency: int = 16
+    concurrency: int | None = None
     rate: Rate | None = None
     tools: Mapping[str, ToolOptions] = field(default_factory=dict[str, ToolOptions])
     on_tool_change: OnToolChange = "refuse"
@@ -327,6 +330,11 @@ class ServerConfig:
             name: getattr(self, name) for name in _SHARED if getattr(said, name) is None
         }
         return replace(said, **own)
+
+    @property
+    def places(self) -> int:
+        """Most calls of one host at a time."""
+        return self.concurrency or PLACES
 
     @property
     def cuts(self) -> bool:

@@ -344,7 +344,7 @@ async def opened(
             Posts,
             url,
             config.headers,
-            idle=config.concurrency,
+            idle=config.places,
             proxy=proxy,
             connect=config.connect_timeout,
             access=access,

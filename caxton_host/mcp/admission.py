@@ -152,21 +152,14 @@ class Gate:
             raise self._refused()
         if self._bucket:
             await self._in_turn(self._bucket, deadline)
-            began = _now()
-        if self._slots.locked():
-            await by(deadline, self._slots.acquire(), seconds)
-            began = _now()
-        else:
-            await self._slots.acquire()
         try:
-            if self._shared.items:
-                await self._shared.take(request, deadline, seconds)
-                began = _now()
-            passes = self.breaker.admits(began)
+            await self._place(request, deadline, seconds)
         except BaseException:
-            self._slots.release()
+            if self._bucket:
+                self._bucket.give_back()
             raise
-        if not passes:
+        began = _now()
+        if not self.breaker.admits(began):
             self._slots.release()
             raise self._refused()
         self._inside.append(began)
@@ -185,6 +178,20 @@ class Gate:
         self._left = now = _now()
         self._slots.release()
         self._ended(outcome, began, now)
+
+    async def _place(
+        self, request: ToolRequest, deadline: float, seconds: float
+    ) -> None:
+        if self._slots.locked():
+            await by(deadline, self._slots.acquire(), seconds)
+        else:
+            await self._slots.acquire()
+        try:
+            if self._shared.items:
+                await self._shared.take(request, deadline, seconds)
+        except BaseException:
+            self._slots.release()
+            raise
 
     async def _in_turn(self, bucket: Bucket, deadline: float) -> None:
         wait = bucket.reserve(_now(), deadline)

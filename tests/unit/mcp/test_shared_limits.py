@@ -140,8 +140,12 @@ async def test_a_rate_is_that_of_all_hosts(store: MemoryStore, clock: FakeClock)
     with pytest.raises(ToolError, match="the rate of the server crm") as caught:
         await hosts[2].enter(1)
     assert (caught.value.kind, caught.value.sent) == ("timeout", "no")
+    # What it was refused takes nothing from its own host, either.
+    for number in (2, 3):
+        with pytest.raises(ToolError, match="the rate of the server crm"):
+            await hosts[2].enter(number)
     clock.time += 30_000_000
-    await hosts[2].enter(1)
+    await hosts[2].enter(4)
 
 
 async def test_a_call_waits_for_its_turn_and_one_behind_it_too(

@@ -29,6 +29,7 @@ from ..runs.admission import RunQueue
 from ..runs.agent_calls import CallingAgents
 from ..runs.cancellation import GO_ON
 from ..runs.modules import AgentDescription
+from ..service.quotas import Quotas
 from ..service.read_log import ReadLog
 from ..service.resumer import Resumer
 from ..service.run_service import Service
@@ -146,9 +147,10 @@ async def serving(
                 line=RunQueue(
                     places=min(limits.runs, config.places.runs),
                     queue=limits.queue,
-                    each=limits.concurrency,
-                    rate=limits.rate,
+                    each=limits.each,
+                    rate=limits.a_minute,
                     now=SystemClock().monotonic,
+                    fleet=Quotas(store=up.store, serve=limits).check,
                 ),
                 under_way=up.host.under_way,
             ),

@@ -264,9 +264,15 @@ class Serve:
 
         queue: How many may wait.
 
-        concurrency: Requests under way of one principal.
+        concurrency: Requests under way of one principal, on all hosts; ``None``: 64 of
+            each host.
 
-        rate: How many runs one principal may start in a minute.
+        rate: How many runs one principal may start in a minute, on all hosts; ``None``:
+            6000 of each host.
+
+        tenant_concurrency: Runs under way of one tenant, on all hosts.
+
+        tenant_rate: How many runs one tenant may start in a minute, on all hosts.
 
         body: Bytes of a request.
 
@@ -289,12 +295,24 @@ class Serve:
     allowed_origins: tuple[str, ...] = ()
     runs: int = 256
     queue: int = 256
-    concurrency: int = 64
-    rate: int = 6000
+    concurrency: int | None = None
+    rate: int | None = None
+    tenant_concurrency: int | None = None
+    tenant_rate: int | None = None
     body: int = 4 * 1024 * 1024
     drain: float | Literal["hand_over"] = 30.0
     oauth: OAuth | None = None
     allow_unauthenticated: bool = False
+
+    @property
+    def each(self) -> int:
+        """Requests under way of one principal, on one host."""
+        return 64 if self.concurrency is None else self.concurrency
+
+    @property
+    def a_minute(self) -> int:
+        """How many runs one principal may start in a minute, on one host."""
+        return 6000 if self.rate is None else self.rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -165,6 +165,8 @@ _SERVE: f.Fields = {
     "queue": ("queue", f.number),
     "concurrency": ("concurrency", f.some),
     "rate": ("rate", _per_minute),
+    "tenant_concurrency": ("tenant_concurrency", f.some),
+    "tenant_rate": ("tenant_rate", _per_minute),
     "body": ("body", f.size),
     "drain": ("drain", _drain),
     "oauth": ("oauth", _oauth),

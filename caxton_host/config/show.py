@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from ..core.calls import JSON, Retry
 from ..core.text.redact import MASK, Redactor
@@ -86,7 +86,7 @@ def describe(config: Config) -> dict[str, JSON]:
 
 
 def _serve(serve: Serve, mask: Callable[[str], str]) -> dict[str, JSON]:
-    shown = asdict(serve)
+    shown = asdict(replace(serve, concurrency=serve.each, rate=serve.a_minute))
     if oauth := shown["oauth"]:
         places = {key: mask(oauth[key]) for key in ("issuer", "audience")}
         oauth |= places | {"jwks": oauth["jwks"] and mask(oauth["jwks"])}

@@ -11,6 +11,20 @@ neither waits for a backlog nor makes up for the time before.
 
 from __future__ import annotations
 
+
+def sharer_of(who: str) -> str:
+    """
+    Return who shares the places with others: the tenant of a principal, or itself.
+
+    Args:
+        who: The key of the principal.
+
+    >>> sharer_of("token/t1"), sharer_of("@acme/token/t1")
+    ('token/t1', '@acme')
+    """
+    return who.partition("/")[0] if who.startswith("@") else who
+
+
 #: Turns in a class; those beyond share the last one.
 MOST = 10_000_000
 

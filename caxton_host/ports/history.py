@@ -156,6 +156,15 @@ class Readings(Tails, Protocol):
         """Return when the next suspended run is due after *now*, if one is."""
         ...
 
+    async def going_on(self, only: RunFilter) -> int:
+        """
+        Return how many runs are queued or running, without sessions and called runs.
+
+        Args:
+            only: Of which tenant and actor.
+        """
+        ...
+
     async def newest(
         self, prefix: str, types: Collection[str], limit: int
     ) -> list[Recorded]:

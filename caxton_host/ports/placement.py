@@ -7,6 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+from ..core.turns import sharer_of
+
 #: Called in the transaction that stores an event, with its driver.
 Within: TypeAlias = Callable[[Any], None]
 
@@ -33,13 +35,8 @@ class Job:
 
     @property
     def sharer(self) -> str:
-        """
-        Those who share the places: the tenant, or the principal if it has none.
-
-        >>> [Job(run_id="", who=who).sharer for who in ("token/t1", "@acme/token/t1")]
-        ['token/t1', '@acme']
-        """
-        return self.who.partition("/")[0] if self.who.startswith("@") else self.who
+        """Those who share the places; see `sharer_of`."""
+        return sharer_of(self.who)
 
 
 class Placement(Protocol):

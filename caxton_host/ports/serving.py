@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ..core.grants.principals import SESSION, Principal, TokenScope, scopes_in
 from ..core.log.events import RunHeld, RunReleased
 from .history import LogReader
-from .log import EventLog, SharedStore
+from .log import EventLog, Refused, Reservation, SharedStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +191,15 @@ class ServingStore(SharedStore, Protocol):
 
         Raises:
             NotFoundError: It has no events.
+        """
+        ...
+
+    async def reserve(self, items: Sequence[Reservation]) -> Refused | None:
+        """
+        Spend rates that no run spends, all or none; see `EventLog.append`.
+
+        Raises:
+            StoreError: They cannot be counted.
         """
         ...
 

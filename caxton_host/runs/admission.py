@@ -3,7 +3,8 @@ Admission of runs: bounds on how many run, how many wait, and how many per princ
 
 A host takes a bounded number of runs. A client over the network first takes a ticket,
 which is refused at once if there is no room, and then waits for its turn. Turns
-alternate between principals: one that has many requests delays only its own.
+alternate between tenants, or principals without one: one that has many requests delays
+only its own.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from ..core.grants.principals import Principal
 from ..core.limits import Places
+from ..core.turns import sharer_of
 from ..errors import BusyError, OverloadedError
 
 #: Seconds after which a client may try again, if nothing tells more precisely.
@@ -68,16 +71,11 @@ class _Visitor:
         counted_at: When *allowance* was computed, in seconds of the clock.
 
         present: How many tickets it has.
-
-        waiting: The turns that its tickets wait for, in order.
     """
 
     allowance: float
     counted_at: float
     present: int = 0
-    waiting: deque[asyncio.Future[None]] = field(
-        default_factory=deque[asyncio.Future[None]]
-    )
 
 
 @dataclass(slots=True, eq=False)
@@ -126,6 +124,10 @@ def _nothing(_who: str) -> tuple[int, int]:
     return 0, 0
 
 
+async def _alone(_who: Principal) -> None:
+    """Refuse nobody: no other host counts."""
+
+
 @dataclass(slots=True, kw_only=True)
 class RunQueue:
     """
@@ -142,6 +144,9 @@ class RunQueue:
 
         now: Returns seconds of a monotonic clock.
 
+        fleet: Awaited before a ticket is given out; raises `OverloadedError` if its
+            principal, or its tenant, has what it may have on all hosts.
+
         queued: Returns how many runs wait in the log, and how many of a principal.
 
         closed: No more tickets are given out, because the host shuts down.
@@ -156,12 +161,17 @@ class RunQueue:
     each: int
     rate: int
     now: Callable[[], float]
+    fleet: Callable[[Principal], Awaitable[None]] = _alone
     queued: Callable[[str], tuple[int, int]] = _nothing
     closed: bool = False
     inside: int = field(default=0, init=False)
     present: int = field(default=0, init=False)
     _visitors: dict[str, _Visitor] = field(
         default_factory=dict[str, _Visitor], init=False
+    )
+    # Who waits, of each tenant or principal; the one whose turn is next comes first.
+    _lines: dict[str, deque[asyncio.Future[None]]] = field(
+        default_factory=dict[str, deque[asyncio.Future[None]]], init=False
     )
     _swept_at: float = field(default=-math.inf, init=False)
     _moved: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -181,6 +191,24 @@ class RunQueue:
     def waiting(self) -> int:
         """How many tickets have no running place yet."""
         return self.present - self.inside
+
+    async def enter(self, who: Principal) -> Ticket:
+        """
+        Return a ticket for *who*, if the limits of all hosts have room for it, too.
+
+        Raises:
+            OverloadedError: See `take`.
+
+            StoreError: They cannot be counted.
+        """
+        ticket = self.take(who.key)
+        try:
+            await self.fleet(who)
+        except BaseException:
+            self._visitor(who.key).allowance += 1
+            ticket.leave()
+            raise
+        return ticket
 
     def take(self, who: str) -> Ticket:
         """
@@ -265,15 +293,15 @@ class RunQueue:
             self.inside += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        visitor = self._visitors[who]
-        visitor.waiting.append(turn)
+        line = self._lines.setdefault(sharer_of(who), deque())
+        line.append(turn)
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self._next()
-            elif turn in visitor.waiting:
-                visitor.waiting.remove(turn)
+            elif turn in line:
+                line.remove(turn)
             raise
 
     def left(self, who: str, *, inside: bool) -> None:
@@ -288,13 +316,14 @@ class RunQueue:
             del self._visitors[who]
 
     def _next(self) -> None:
-        """Give the place to the principal whose last turn is the longest ago."""
-        for who, visitor in self._visitors.items():
-            while visitor.waiting:
-                turn = visitor.waiting.popleft()
-                if not turn.done():
-                    # Behind all others now.
-                    self._visitors[who] = self._visitors.pop(who)
-                    turn.set_result(None)
-                    return
+        """Give the place to those whose last turn is the longest ago."""
+        while self._lines:
+            sharer = next(iter(self._lines))
+            if not (line := self._lines.pop(sharer)):
+                continue
+            turn = line.popleft()
+            self._lines[sharer] = line  # Behind all others now.
+            if not turn.done():
+                turn.set_result(None)
+                return
         self.inside -= 1

@@ -300,7 +300,7 @@ class Service:
                 request, run_id=run_id, on_started=begun, ahead=wanted.ahead
             )
 
-        ticket = ticket or self.line.take(who.key)
+        ticket = ticket or await self.line.enter(who)
         is_free = self.line.present <= self.line.places and self.placement.is_empty
         try:
             if is_free or not self._may_queue(who, wanted):
@@ -568,7 +568,7 @@ class Service:
         driving = self._resuming(
             row.run_id, row.agent, who.actor, "requested", private, restored=restored
         )
-        ticket = ticket or self.line.take(who.key)
+        ticket = ticket or await self.line.enter(who)
         await self.background.begin(run_id, ticket, self._for(who, driving))
 
     async def fork(
@@ -607,7 +607,7 @@ class Service:
         async def driving(begun: Callable[[str], None]) -> None:
             await self.host.fork(request, run_id=new, on_started=begun)
 
-        ticket = self.line.take(who.key)
+        ticket = await self.line.enter(who)
         await self.background.begin(new, ticket, self._for(who, driving))
         return new
 

@@ -50,12 +50,11 @@ WHERE events.position > ? AND runs.ended_at IS NULL AND events.type IN
   ('ToolInvoked', 'ToolCompleted', 'ToolFailed', 'ToolDenied')
 ORDER BY events.position LIMIT ?"""
 _LOCK = "LOCK TABLE budgets, slots IN EXCLUSIVE MODE"
-#: What servers allow in all is in no event, so it stays as it is.
-_IN_EVENTS = "NOT (key >= '!' AND key < '\"')"
 _WIPE = (
     "DELETE FROM budgets WHERE key >= '#' AND key < '$'",
-    f"UPDATE budgets SET used = 0, since = 0 WHERE {_IN_EVENTS}",
-    f"DELETE FROM slots WHERE {_IN_EVENTS}",
+    # What servers and callers may do in all is in no event, so it stays as it is.
+    "UPDATE budgets SET used = 0, since = 0 WHERE NOT (key >= '!' AND key < '\"')",
+    "DELETE FROM slots WHERE NOT (key >= '!' AND key < '\"')",
 )
 _ENDED = "SELECT run_id FROM runs WHERE ended_at IS NOT NULL AND run_id IN ({})"
 _KEEP = """\

@@ -12,7 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ..core.log.runs import CHILD, Mark, RunFilter
+from ..core.log.runs import CHILD, UNDER_WAY, Mark, RunFilter
 from ..core.names import CALLED, VERSION_AT
 from .database import Query
 from .projections import COLUMNS
@@ -71,6 +71,7 @@ def waiting(only: RunFilter, limit: int, after: Mark | None) -> Query:
     return query
 
 
+_version = sa.func.substr(runs.c.run_id, VERSION_AT + 1, 1)
 _OTHER = runs.alias()
 
 
@@ -99,6 +100,19 @@ def next_due(now: int) -> Query:
     return sa.select(sa.func.min(runs.c.due)).where(runs.c.due > now)
 
 
+def under_way() -> sa.ColumnElement[bool]:
+    """Return the condition that a run goes on by itself."""
+    # A partial index answers each of these: its condition is no parameter.
+    return sa.or_(*(sa.text(f"state = '{state}'") for state in sorted(UNDER_WAY)))
+
+
+def going_on(only: RunFilter) -> Query:
+    """Return the query for the number of runs; see `LogReader.going_on`."""
+    same = (runs.c[name] == told for name, told in only.columns.items())
+    query = sa.select(sa.func.count()).select_from(runs).where(under_way(), *same)
+    return query.where(_version != str(CALLED), runs.c.kind != "session")
+
+
 def _page(
     only: RunFilter,
     limit: int,
@@ -121,8 +135,7 @@ def _page(
     if only.prefix:
         query = query.where(begins(only.prefix))
     if only.top:
-        version = sa.func.substr(runs.c.run_id, VERSION_AT + 1, 1)
-        query = query.where(version != str(CALLED))
+        query = query.where(_version != str(CALLED))
     if before is not None:
         query = query.where(sa.tuple_(*order) < sa.tuple_(*map(sa.literal, before)))
     return query.order_by(*(one.desc() for one in order)).limit(limit)

@@ -27,7 +27,7 @@ from ..core.log.holds import HOLDS
 from ..core.log.projection import FORGOTTEN, Projection
 from ..core.log.requests import Request
 from ..core.log.runs import CHILD, EVERY, UNDER_WAY, Mark, RunFilter, RunRow
-from ..core.names import RUN, run_of, stream_of
+from ..core.names import RUN, is_called, run_of, stream_of
 from ..errors import CursorError, LeaseLost, NotFoundError
 from ..lib.codec import sha256
 from ..ports.log import Refused, Reservation, ServerProtocol, Trace
@@ -324,6 +324,13 @@ class MemoryStore:
         """See `Books`."""
         return [holder for known, holder in self.slots if known == key]
 
+    async def reserve(self, items: Sequence[Reservation]) -> Refused | None:
+        """See `ServingStore.reserve`."""
+        ledger = Ledger(self)
+        refused = ledger.reserve(items, "")
+        self.spend(ledger)
+        return refused
+
     def spend(self, ledger: Ledger) -> None:
         """Keep the outcome of a ledger."""
         self.budgets |= ledger.uses
@@ -467,6 +474,12 @@ class MemoryReader:
         """Return when the next suspended run is due after *now*, if one is."""
         times = [row.due or 0 for row in self._store.rows.values()]
         return min((due for due in times if due > now), default=None)
+
+    async def going_on(self, only: RunFilter) -> int:
+        """Return how many runs are queued or running; see `LogReader`."""
+        rows = [row for row in self._store.rows.values() if row.state in UNDER_WAY]
+        counted = (row for row in rows if row.kind != "session" and only.takes(row))
+        return sum(not is_called(row.run_id) for row in counted)
 
     async def find_run(self, name: str) -> str:
         """

@@ -21,14 +21,14 @@ from typing import Literal, TypeAlias, TypeVar
 import sqlalchemy as sa
 
 from ..core.log.events import Event, Recorded, RunErased, from_payload
-from ..core.log.runs import EVERY, UNDER_WAY, Mark, RunFilter, RunRow
+from ..core.log.runs import EVERY, Mark, RunFilter, RunRow
 from ..core.names import RUN, stream_of
 from ..errors import CursorError, LogBrokenError, NotFoundError, StoreError
 from ..lib.codec import decode_trusted, sha256
 from .database import Columns, Database, Query, pages
 from .drafts import chosen
 from .erasure import erased_runs
-from .lists import begins, due, listed, next_due, waiting
+from .lists import begins, due, going_on, listed, next_due, under_way, waiting
 from .projections import COLUMNS, run_row
 from .schema import ENVELOPE, XID8, blobs, checkpoints, events, payloads, runs, xid
 
@@ -350,12 +350,14 @@ class Reader:
         (row,) = await self._database.rows(next_due(now))
         return None if row[0] is None else int(row[0])
 
+    async def going_on(self, only: RunFilter) -> int:
+        """Return how many runs are queued or running; see `LogReader`."""
+        (row,) = await self._database.rows(going_on(only))
+        return int(row[0])
+
     async def under_way(self) -> list[RunRow]:
         """Return the runs that go on by themselves, oldest first."""
-        query = sa.select(*(runs.c[name] for name in COLUMNS))
-        # A partial index answers each of these: its condition is no parameter.
-        literal = (f"state = '{state}'" for state in sorted(UNDER_WAY))
-        query = query.where(sa.or_(*map(sa.text, literal)))
+        query = sa.select(*(runs.c[name] for name in COLUMNS)).where(under_way())
         return await self._runs(query.order_by(runs.c.started_at, runs.c.run_id))
 
     async def _runs(self, query: Query) -> list[RunRow]:

@@ -6,7 +6,7 @@ A store is a set of parts over one `Database`. Callers take the part that they n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
@@ -21,7 +21,7 @@ from ..core.names import run_of
 from ..errors import LeaseLost, NotFoundError, StoreError
 from ..lib.bell import Bell
 from ..lib.signing import Signer
-from ..ports.log import Trace
+from ..ports.log import Refused, Reservation, Trace
 from ..ports.placement import Within
 from ..ports.watch import Clock
 from .budgets import Budgets
@@ -250,6 +250,13 @@ class SqlStore:
             StoreError: They could not be stored.
         """
         await self.create(stream).append(*events, blobs=blobs, within=within)
+
+    async def reserve(self, items: Sequence[Reservation]) -> Refused | None:
+        """See `ServingStore.reserve`."""
+        self._database.require_write()
+        assert self._writer is not None  # noqa: S101 -- as above
+        group = Group(Line("", places=False), (), {}, reserve=items)
+        return await self._writer.append(group)
 
     async def claim(
         self,

@@ -18,6 +18,7 @@ from caxton_host.core.text.globs import Pattern
 from caxton_host.gateway.gateway import Gateway
 from caxton_host.gateway.judge import Judge
 from caxton_host.gateway.recorder import Recorder
+from caxton_host.ports.log import Reservation
 from caxton_host.store import budgets
 from caxton_host.store.budgets import Spent
 from caxton_host.store.sql import SqlStore
@@ -182,3 +183,19 @@ def held(run: str, call: int) -> ToolInvoked:
             "pay/open": 1,
         },
     )
+
+
+async def test_what_servers_allow_in_all_stays_as_it_is(database: str) -> None:
+    places = Reservation(key="!server/s/open", amount=1, limit=9, rule="", call=1)
+    rate = Reservation(key="!server/s/rate/9/9", amount=1, limit=9, rule="", every=DAY)
+    async with opened(database, FakeClock(100 * DAY)) as store:
+        log = store.create("run/1")
+        await log.append(run_started("payer"))
+        assert await log.append(reserve=[places, rate]) is None
+        before = await store.budgets.spent("!server")
+        assert [*before.places] == ["s/open"]
+
+        assert await store.budgets.recount() == (0, 0)
+
+        after = await store.budgets.spent("!server")
+        assert (after.uses, after.places) == (before.uses, before.places)

@@ -8,13 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from caxton_host.core import clients
 from caxton_host.core.calls import JSON
-from caxton_host.core.log.events import TokenCreated, TokenRevoked
+from caxton_host.core.log.events import (
+    RunCancelled,
+    RunSuspended,
+    TokenCreated,
+    TokenRevoked,
+)
+from caxton_host.core.log.runs import RunFilter
 from caxton_host.errors import NotFoundError, StoreError, UsageError
+from caxton_host.ports.log import Reservation
 from caxton_host.ports.serving import TokenRow
 from caxton_host.store.sql import SqlStore
 from tests.contract.conftest import Store
-from tests.unit.store.fakes import FakeClock, FakeEntropy, url
+from tests.unit.store.fakes import FakeClock, FakeEntropy, run_queued, run_started, url
 
 HOST = "host/1"
 ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
@@ -214,3 +222,44 @@ async def test_a_store_that_can_be_read_is_well(store: Store) -> None:
             connection.exec_driver_sql("ALTER TABLE runs RENAME TO others")
         with pytest.raises(StoreError, match="cannot be read"):
             await store.health.check()
+
+
+async def test_rates_are_spent_together_or_not_at_all(store: Store) -> None:
+    def rate(key: str, limit: int) -> Reservation:
+        every = 3_600_000_000
+        return Reservation(key=key, amount=1, limit=limit, rule="", every=every)
+
+    assert await store.reserve([rate("!b", 2), rate("!a", 1)]) is None
+    refused = await store.reserve([rate("!b", 2), rate("!a", 1)])
+    assert refused
+    assert refused.index == 1
+    assert refused.retry_after
+    assert await store.reserve([rate("!b", 2)]) is None
+    assert await store.reserve([rate("!b", 2)])
+
+
+async def test_runs_that_go_on_are_counted_by_actor_and_tenant(store: Store) -> None:
+    ann: dict[str, JSON] = {"kind": "token", "id": "ann", "tenant": "acme"}
+    bob: dict[str, JSON] = {"kind": "token", "id": "bob", "tenant": "acme"}
+    called = "0193a5e0-0000-8000-8000-000000000001"
+    session = replace(run_started(), actor=ann, abi=clients.ABI)
+    await store.enter("run/1", replace(run_queued(), actor=ann))
+    logs = {}
+    for name, event in (
+        ("2", replace(run_started(), actor=ann)),
+        ("3", replace(run_started(), actor=bob)),
+        ("4", session),
+        (called, replace(run_started(), actor=ann)),
+    ):
+        logs[name] = store.create(f"run/{name}")
+        await logs[name].append(event)
+
+    async def counted(tenant: str, actor: str | None = None) -> int:
+        return await store.reader.going_on(RunFilter(tenant=tenant, actor=actor))
+
+    assert await counted("acme") == 3
+    assert await counted("acme", "ann") == 2
+    assert await counted("bolt") == 0
+    await logs["2"].append(RunSuspended(reason="approval", call=1))
+    await logs["3"].append(RunCancelled(actor=bob, reason=""))
+    assert await counted("acme") == 1

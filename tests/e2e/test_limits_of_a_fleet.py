@@ -1,4 +1,4 @@
-"""What servers allow is that of three hosts on one log, whichever of them dies."""
+"""What servers allow and callers may have is that of three hosts on one log."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.postgres import Server, name_of
@@ -18,13 +19,14 @@ from .guests import call, guest
 from .serving import Host, served, token
 from .shell import Shell
 from .test_cli_cancel import until
-from .test_queue import run_types
+from .test_queue import events, run_types
 
 SERVER = Path(__file__).with_name("counting_server.py")
 CONFIG = """\
 version = 1
 [store]
 url = "{url}"
+{serve}
 [servers.shop]
 command = {python}
 args = ["-I", "-S", {server}, {folder}]
@@ -47,10 +49,16 @@ def desk(shell: Shell) -> Shell:
     return shell
 
 
-def configure(desk: Shell, url: str, limits: str) -> None:
-    texts = {"python": sys.executable, "server": str(SERVER), "folder": str(desk.folder)}
+def configure(desk: Shell, url: str, limits: str = "", serve: str = "") -> None:
+    texts = {
+        "python": sys.executable,
+        "server": str(SERVER),
+        "folder": str(desk.folder),
+    }
     quoted = {key: json.dumps(text) for key, text in texts.items()}
-    desk.write("caxton.toml", CONFIG.format(url=url, limits=limits, **quoted))
+    desk.write(
+        "caxton.toml", CONFIG.format(url=url, limits=limits, serve=serve, **quoted)
+    )
 
 
 def marks(desk: Shell) -> list[str]:
@@ -150,3 +158,65 @@ def test_a_place_outlives_its_host_until_its_call_is_resolved(
         assert said.code == 0, said.err
         end(start(living, "a", 1))
     assert marks(desk) == ["+", "+", "-", "+", "-"]
+
+
+def ask(host: Host, who: str) -> httpx.Response:
+    return host.ask("POST", "/api/v1/runs", who, json={"agent": "a"})
+
+
+def test_three_hosts_count_what_a_caller_and_a_tenant_have(
+    desk: Shell, postgres_url: str
+) -> None:
+    serve = "[serve]\nconcurrency = 3\ntenant_concurrency = 4"
+    configure(desk, postgres_url, serve=serve)
+    ann, bob, carl = (
+        token(desk, "--scope", "run", "--tenant", tenant)
+        for tenant in ("acme", "acme", "bolt")
+    )
+    with fleet(desk) as hosts:
+        answers = {
+            who: [ask(host, one) for _ in range(2) for host in hosts]
+            for who, one in (("ann", ann), ("bob", bob), ("carl", carl))
+        }
+        codes = {
+            who: [one.status_code for one in all_] for who, all_ in answers.items()
+        }
+        assert codes == {
+            "ann": [202, 202, 202, 429, 429, 429],
+            "bob": [202, 429, 429, 429, 429, 429],
+            "carl": [202, 202, 202, 429, 429, 429],
+        }
+        assert "you have 3 runs under way" in answers["ann"][3].text
+        assert "your tenant has 4 runs under way" in answers["bob"][1].text
+        go(desk)
+        until(lambda: len(marks(desk)) == 14)
+        until(lambda: ask(hosts[0], bob).status_code == 202)
+
+
+def test_a_tenant_that_floods_the_queue_delays_itself(
+    desk: Shell, postgres_url: str
+) -> None:
+    serve = '[placement]\nengine = "procrastinate"\n[serve]\nruns = 1'
+    configure(desk, postgres_url, serve=serve)
+    assert desk("db", "migrate").code == 0
+    flood = [token(desk, "--scope", "run", "--tenant", "acme") for _ in range(12)]
+    other = token(desk, "--scope", "run", "--tenant", "bolt")
+    with fleet(desk) as hosts:
+        runs = [
+            ask(hosts[number % 3], one).json()["run_id"]
+            for number, one in enumerate(flood)
+        ]
+        until(lambda: len(marks(desk)) == 3)
+        late = ask(hosts[0], other).json()["run_id"]
+        go(desk)
+        until(lambda: len(marks(desk)) == 26)
+        until(lambda: run(hosts[0], late)["state"] == "completed")
+    order = sorted([*runs, late], key=lambda one: begun(desk, one))
+    # Three were begun, and nine of the flood were in the queue before it.
+    assert order.index(late) < 6
+
+
+def begun(desk: Shell, run_id: str) -> str:
+    (started,) = [one for one in events(desk, run_id) if one["type"] == "RunStarted"]
+    at: str = started["recorded_at"]
+    return at

@@ -280,7 +280,7 @@ class Edge:
             ),
             bodies=Bodies(most=serve.body, all=max(_HELD, 2 * serve.body)),
             limit=ConcurrencyLimit(
-                each=serve.concurrency, all=max(_ALL, 2 * (serve.runs + serve.queue))
+                each=serve.each, all=max(_ALL, 2 * (serve.runs + serve.queue))
             ),
             streams=ConcurrencyLimit(each=_STREAMS, all=_ALL, what="streams"),
             open=open,
@@ -397,7 +397,7 @@ class Edge:
             await self.app(scope, receive, send)
             return
         try:
-            ticket = self.line.take(scope["caxton.principal"].key)
+            ticket = await self.line.enter(scope["caxton.principal"])
         except OverloadedError as exc:
             found = problem_of(exc)
             await rpc_error(

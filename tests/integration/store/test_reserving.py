@@ -1,6 +1,8 @@
-"""A host that lost a run takes no place for its calls."""
+"""What hosts on one log spend at the same time, and what one may not spend."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 
@@ -27,3 +29,15 @@ async def test_host_that_lost_a_run_takes_no_place_for_its_calls(database: str) 
     assert await heir.append(reserve=[wanted]) is None
     await old.aclose()
     await new.aclose()
+
+
+async def test_hosts_that_spend_a_rate_at_once_spend_it_once(database: str) -> None:
+    wanted = Reservation(
+        key="!caller/ann", amount=1, limit=7, rule="", every=3_600_000_000
+    )
+    hosts = [opened(database) for _ in range(3)]
+    asked = (host.reserve([wanted]) for host in hosts for _ in range(10))
+    found = await asyncio.gather(*asked)
+    assert found.count(None) == 7
+    for host in hosts:
+        await host.aclose()

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from caxton_host.core.grants.principals import Principal
 from caxton_host.errors import OverloadedError
 from caxton_host.runs.admission import RunQueue, Ticket
 from caxton_host.testing import FakeClock
@@ -88,6 +89,40 @@ async def test_turns_go_round_so_that_one_who_asks_for_much_waits_for_itself() -
 
     assert came.index("bob") < 4
     assert (here.inside, here.present) == (0, 0)
+
+
+async def test_a_tenant_has_one_turn_however_many_of_its_callers_wait() -> None:
+    here, _ = line(places=1, queue=9)
+    came: list[str] = []
+
+    async def visit(ticket: Ticket) -> None:
+        with ticket:
+            await ticket.turn()
+            came.append(ticket.who)
+            await asyncio.sleep(0)
+
+    callers = [f"@acme/token/{number}" for number in range(6)]
+    tickets = [here.take(who) for who in (*callers, "@bolt/token/1", "token/ann")]
+    await asyncio.gather(*map(visit, tickets))
+
+    assert max(came.index("@bolt/token/1"), came.index("token/ann")) < 4
+    assert sorted(came) == sorted(ticket.who for ticket in tickets)
+
+
+async def test_who_is_refused_for_all_hosts_takes_nothing_of_this_one() -> None:
+    here, _ = line(rate=1)
+    ann = Principal(kind="token", id="ann", scopes=frozenset({"run"}))
+
+    async def refuse(who: Principal) -> None:
+        assert who is ann
+        raise OverloadedError("too many", retry_after=1, whose="principal")
+
+    here.fleet = refuse
+    for _ in range(3):
+        with pytest.raises(OverloadedError, match="too many"):
+            await here.enter(ann)
+    assert here.present == 0
+    here.take(ann.key)
 
 
 async def test_who_gives_up_waiting_takes_no_place() -> None:

@@ -101,4 +101,4 @@ def test_all_that_reads_the_log_is_read_in_turns() -> None:
 
 
 def test_a_caller_may_have_fewer_requests_under_way_than_the_host_has_places() -> None:
-    assert Serve().concurrency * 4 == Serve().runs
+    assert Serve().each * 4 == Serve().runs

@@ -214,6 +214,25 @@ async def test_answer_of_another_call_is_recorded_as_such() -> None:  # law 2
     assert outcome_of(end) == (1, answer.outcome)
 
 
+async def test_what_a_server_allows_is_spent_behind_the_intent_of_its_call() -> None:
+    place = Reservation(key="!server/demo/open", amount=1, limit=1, rule="", call=1)
+
+    class Limited(FakeTools):
+        async def call_tool(self, request: ToolRequest) -> Completed:
+            assert scene.log.events == [invoked()]  # law 2
+            assert await request.reserve([place]) is None
+            assert await request.reserve([replace(place, call=2)]) == Refused(0, "")
+            assert scene.log.events == [invoked()]
+            return await super().call_tool(request)
+
+    scene = Scene(Limited({("demo", "get_weather"): SUNNY}))
+
+    await scene.gate.call(WEATHER)
+
+    # Its end has freed the place.
+    assert await scene.log.append(reserve=[replace(place, call=2)]) is None
+
+
 async def test_call_that_the_log_answers_is_not_sent_again() -> None:  # law 7
     scene = Scene(history=[invoked(), settled(1, OUTCOME)])
 

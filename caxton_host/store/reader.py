@@ -478,7 +478,7 @@ def _event(stream: str, seq: int, type_: str, version: int, payload: bytes) -> E
     except (ValueError, TypeError, AttributeError, LogBrokenError) as exc:
         raise LogBrokenError(
             f"event {seq} of {stream} cannot be read: {exc}",
-            fix=_LOOK,
+            fix=getattr(exc, "fix", "") or _LOOK,
         ) from None
 
 

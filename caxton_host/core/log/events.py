@@ -919,7 +919,10 @@ def from_payload(type_: str, version: int, payload: Payload) -> Event:
     """
     cls = EVENT_TYPES.get(type_)
     if cls is None:
-        raise LogBrokenError(f"unknown event type {type_!r}")
+        raise LogBrokenError(
+            f"unknown event type {type_!r}",
+            fix="if a later version of caxton-host wrote it, use that one",
+        )
     while upcast := UPCASTERS.get((type_, version)):
         payload, version = upcast(payload), version + 1
     known = _KNOWN[type_]

@@ -178,8 +178,9 @@ def test_old_version_is_upcast_step_by_step(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_unknown_type_is_a_broken_log() -> None:
-    with pytest.raises(LogBrokenError, match="unknown event type 'RunDreamt'"):
+    with pytest.raises(LogBrokenError, match="unknown event type 'RunDreamt'") as found:
         from_payload("RunDreamt", 1, {})
+    assert "later version" in found.value.fix
 
 
 @pytest.mark.parametrize("name", sorted(EVENT_TYPES))

@@ -49,6 +49,10 @@ class Server:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
+    @property
+    def pid(self) -> int:
+        return self._program.get_postmaster_info().pid
+
     def stop(self) -> None:
         self._program.stop()
 

@@ -115,13 +115,14 @@ async def inbox(  # noqa: PLR0913 -- a filter each
     Raises:
         CursorError: It is no cursor.
     """
-    found, after = list[Mark](), _mark(cursor)
+    found, after, count = list[Mark](), _mark(cursor), most + 1
     while len(found) <= most:
-        rows = await reader.waiting(_ROWS, only, after=after)
+        rows = await reader.waiting(count, only, after=after)
         found += [mark for mark, row in rows if sees(row)]
-        if len(rows) < _ROWS:
+        if len(rows) < count:
             break
-        after = rows[-1][0]
+        # Few of them may be seen.
+        after, count = rows[-1][0], _ROWS
     page, calls, questions = found[:most], dict[Mark, Waiting](), dict[Mark, Question]()
     for run_id in dict.fromkeys(run_id for _, run_id, _ in page):
         try:

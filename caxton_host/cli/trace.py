@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ..core.calls import JSON
-from ..core.log.runs import call_of
-from ..errors import UsageError
 from ..runs.recording import Recording
 from .context import HostApi, on_host, wait
 from .explain import kinds, place_of
@@ -66,50 +64,13 @@ def _split(place: Sequence[str]) -> tuple[Sequence[str], str]:
 async def _traced(
     host: HostApi, run: str, kind: str, number: int, below: str
 ) -> tuple[dict[str, JSON], list[Traced]]:
-    from ..core.analysis.tracing import tool_of, traced
-    from ..core.log.events import ToolInvoked
-    from ..runs.tracing import lineage
+    from ..runs.tracing import call_at, lineage, traced_call
 
     async with host.history() as store:
         recording = await Recording.load(await store.find_run(run), store)
         runs = await lineage(recording, store)
-    call = number if kind == "call" else _call_at(recording, number)
-    calls = {
-        e.event.call: (e.seq, e.event)
-        for e in recording.history
-        if isinstance(e.event, ToolInvoked)
-    }
-    if call not in calls:
-        raise UsageError(
-            f"run {recording.run_id} has no call {call}",
-            fix=f"caxton runs show {recording.run_id}",
-        )
-    seq, invoked = calls[call]
-    found = list(traced(runs, call, below))
-    if below and not found:
-        names = ", ".join(invoked.params or {}) or "none"
-        raise UsageError(
-            f"call {call} has no value at {below}; its parameters are: {names}",
-            fix="name one of them, or a JSON path below one",
-        )
-    document: dict[str, JSON] = {
-        "$type": "caxton.trace/v1",
-        "run_id": recording.run_id,
-        "call": call,
-        "event": seq,
-        "tool": tool_of(invoked),
-    }
-    return document, found
-
-
-def _call_at(recording: Recording, seq: int) -> int:
-    chosen = next((e for e in recording.own if e.seq == seq), None)
-    if chosen is None or (call := call_of(chosen)) is None:
-        what = f"is {chosen.type}, not of a call" if chosen else "does not exist"
-        raise UsageError(
-            f"event {seq} {what}", fix=f"caxton runs show {recording.run_id}"
-        )
-    return call
+    call = number if kind == "call" else call_at(recording, number)
+    return traced_call(recording, runs, call, below)
 
 
 def trace_lines(found: Iterable[Traced]) -> Iterator[str]:

@@ -11,13 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from ..calls import JSON, Completed
-from ..log.events import Recorded, RunStarted, ToolInvoked, outcome_of
+from ..log.events import (
+    ApprovalRequested,
+    Recorded,
+    RunStarted,
+    ToolInvoked,
+    outcome_of,
+)
 from ..names import run_of
 from ..provenance.sources import places_in, texts_of
 from ..text.answers import values_of
 from ..text.jsonpath import parts, written
+
+#: A call, or the request to approve it.
+Intent: TypeAlias = ToolInvoked | ApprovalRequested
 
 #: Places that are shown of one value before one event.
 MAX_PLACES = 6
@@ -174,8 +184,8 @@ class _Run:
     called_by: int | None
     given: list[_Given] = field(default_factory=list[_Given])
     #: Index, event and intent of each call, by its number.
-    calls: dict[int, tuple[int, Recorded, ToolInvoked]] = field(
-        default_factory=dict[int, "tuple[int, Recorded, ToolInvoked]"]
+    calls: dict[int, tuple[int, Recorded, Intent]] = field(
+        default_factory=dict[int, "tuple[int, Recorded, Intent]"]
     )
 
     @classmethod
@@ -190,7 +200,7 @@ class _Run:
         if isinstance(event, RunStarted):
             # A fork is given what its parent was given; its own start comes later.
             self._start(at, recorded, event)
-        elif isinstance(event, ToolInvoked):
+        elif isinstance(event, ToolInvoked | ApprovalRequested):
             self.calls[event.call] = at, recorded, event
         elif event is not None and (end := outcome_of(event)):
             number, outcome = end
@@ -212,7 +222,7 @@ class _Run:
             self.given.append(_Given(at, recorded.seq, 0, source, (value,)))
 
 
-def tool_of(invoked: ToolInvoked) -> str:
+def tool_of(invoked: Intent) -> str:
     """Return the tool of a call, or the name that leads to none."""
     return f"{invoked.server}/{invoked.tool}" if invoked.server else invoked.name
 

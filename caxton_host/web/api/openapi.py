@@ -158,6 +158,12 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
     "Events": _document(
         "events", events=_list("Event"), cursor=_MAYBE_TEXT, more=_FLAG
     ),
+    "Trace": _document(
+        "trace", run_id=_TEXT, call=_NUMBER, event=_NUMBER, tool=_TEXT, values=_MAPS
+    ),
+    "Diff": _document(
+        "diff", a=_TEXT, b=_TEXT, same=_FLAG, first=_MAYBE_MAP, calls=_MAPS, end=_MAPS
+    ),
     "Explanation": _document(
         "explanation",
         run_id=_TEXT,

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from ...core.calls import JSON, Completed
 from ...core.grants.forks import forking_point
+from ...core.log.diff import diff
 from ...core.log.events import RunHeld, RunReleased, ToolInvoked, to_payload
 from ...core.log.holds import HOLDS, hold_document
 from ...core.log.requests import RESOLUTIONS, GiveResult, Resolution
@@ -31,6 +32,7 @@ from ...gateway.results import answered
 from ...runs.executor import trace_of
 from ...runs.explain import checks_of, explanation
 from ...runs.recording import Recording, summary_of
+from ...runs.tracing import call_at, lineage, traced_call
 from ...service.run_service import Submission, sees
 from ..edge.messages import Refusal
 from .operations import (
@@ -406,6 +408,32 @@ async def explain(asked: Asked) -> Response:
     return answer(explanation(recording, checks, asked.number("seq"), agent))
 
 
+async def trace(asked: Asked) -> Response:
+    """Return where the values of a call came from."""
+    service = asked.service
+    recording = await service.recording(asked.who, asked.path["run"])
+    runs = await lineage(recording, service.store.reader)
+    for n, one in enumerate(runs):
+        row = await service.store.reader.row(one.run_id)
+        if row is None or not sees(asked.who, row):
+            # What the caller may not see is not followed.
+            runs = runs[:n]
+            break
+    call = call_at(recording, asked.number("seq"))
+    document, found = traced_call(recording, runs, call, asked.text("below") or "")
+    return answer({**document, "values": [one.to_document() for one in found]})
+
+
+async def compare(asked: Asked) -> Response:
+    """Return the differences between two runs."""
+    recordings = [
+        await asked.service.recording(asked.who, run)
+        for run in (asked.path["run"], asked.text("with") or "")
+    ]
+    a, b = (one.history for one in recordings)
+    return answer(diff(a, b).to_document())
+
+
 _HELD = {200: Answer(about="The hold of the run, or null.", schema="Hold")}
 _HOLDING = ("not-found", "erased", "refused")
 _PROBLEMS = ("not-found", "conflict", "waiting", "erased", "refused", "sandbox")
@@ -582,6 +610,48 @@ OPERATIONS: tuple[Operation, ...] = (
             ),
         ),
         answers={200: Answer(about="The explanation.", schema="Explanation")},
+        problems=("not-found", "erased", "refused"),
+    ),
+    Operation(
+        id="traceCall",
+        reads=True,
+        method="GET",
+        path="/runs/{run}/trace",
+        about="Follow the values of a call back to where they entered.",
+        scopes=("run", "read", "decide"),
+        shows="trace",
+        handler=trace,
+        parameters=(
+            Parameter(
+                name="seq", about="Any event of the call.", schema=_SEQ, required=True
+            ),
+            Parameter(
+                name="below",
+                about="Only the values at or below this JSON path.",
+                schema=_TEXT,
+            ),
+        ),
+        answers={200: Answer(about="Where they came from.", schema="Trace")},
+        problems=("not-found", "erased", "refused"),
+    ),
+    Operation(
+        id="compareRuns",
+        reads=True,
+        method="GET",
+        path="/runs/{run}/diff",
+        about="Compare the calls and the end of two runs.",
+        scopes=("run", "read", "decide"),
+        shows="difference",
+        handler=compare,
+        parameters=(
+            Parameter(
+                name="with",
+                about="The other run.",
+                schema=IN_PATH["run"][0],
+                required=True,
+            ),
+        ),
+        answers={200: Answer(about="The differences.", schema="Diff")},
         problems=("not-found", "erased", "refused"),
     ),
 )

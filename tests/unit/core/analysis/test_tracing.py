@@ -17,6 +17,7 @@ from caxton_host.core.analysis.tracing import (
 )
 from caxton_host.core.calls import JSON, Completed, Denied, Failed, Outcome
 from caxton_host.core.log.events import (
+    ApprovalRequested,
     Event,
     LogWritten,
     Recorded,
@@ -104,6 +105,24 @@ def test_an_injected_value_is_traced_to_the_answer_that_held_it() -> None:
 
     assert (step.source, step.path) == ("office/mail", "$.messages[1].body")
     assert (step.call, step.seq, step.asked) == (1, 3, None)
+
+
+def test_a_call_that_waits_for_a_person_is_traced_before_it_is_made() -> None:
+    waits = ApprovalRequested(
+        call=1,
+        name="pay",
+        server="bank",
+        tool="pay",
+        params={"to": "ada"},
+        params_sha256="",
+        rule="allow[1]",
+        fuel=0,
+        by=(),
+        until=None,
+    )
+    run = run_of([waits], given={"text": "Pay ada."})
+
+    assert shown(way([run], 1, "$.to")) == ["input $.text"]
 
 
 def test_a_laundered_value_is_traced_through_the_call_that_wrote_it() -> None:

@@ -22,9 +22,10 @@ from ..config import Config, Paths, Serve
 from ..core.calls import JSON
 from ..core.grants.principals import Principal
 from ..core.log.requests import Request
+from ..core.text.urls import is_loopback
 from ..errors import UsageError
 from ..lib.machine import SystemClock, local_actor
-from ..lib.signing import Keyring
+from ..lib.signing import Keyring, secret
 from ..runs.admission import RunQueue
 from ..runs.agent_calls import CallingAgents
 from ..runs.cancellation import GO_ON
@@ -43,6 +44,7 @@ from .retention import SERVICE, retaining
 if TYPE_CHECKING:
     from ..store.sql import SqlStore
     from ..web.edge.listen import Certificate
+    from ..web.ui.visits import Visits
 
 
 _STDOUT = 1
@@ -54,7 +56,7 @@ _OFTEN_S, _SELDOM_S = 5.0, 60.0
 _FILES = 16_384
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Serving:
     """
     A host that serves.
@@ -65,11 +67,14 @@ class Serving:
         service: Takes requests for runs.
 
         resumer: Resumes runs that no host drives.
+
+        visits: Who is signed in to the console; ``None``: it has none.
     """
 
     up: Running
     service: Service
     resumer: Resumer
+    visits: Visits | None = field(default=None, init=False)
     _taking: list[asyncio.Task[None]] = field(
         default_factory=list[asyncio.Task[None]], init=False
     )
@@ -194,11 +199,14 @@ class Web:
         stops: Called when a signal asks it to stop.
 
         certificate: For TLS.
+
+        linked: Somebody gets in by a link, so no token is needed.
     """
 
     told: Callable[[Serving, str], None]
     stops: Callable[[], None]
     certificate: Certificate | None = None
+    linked: bool = False
 
 
 async def serve_http(
@@ -227,9 +235,13 @@ async def serve_http(
     from ..lib.http import Client  # noqa: PLC0415 -- only here
     from ..service.sessions import Sessions  # noqa: PLC0415 -- only here
     from ..web.app import application  # noqa: PLC0415 -- only here
-    from ..web.edge.authentication import identity_of  # noqa: PLC0415 -- only here
+    from ..web.edge.authentication import (  # noqa: PLC0415 -- only here
+        ThawedIdentity,
+        identity_of,
+    )
     from ..web.edge.listen import bind, listening, stopping  # noqa: PLC0415 -- only here
     from ..web.mcp.http_router import agents_app, sessions_app  # noqa: PLC0415
+    from ..web.ui.visits import Visits, name_for  # noqa: PLC0415 -- only here
 
     limits, certificate = config.serve, web.certificate
     if certificate is not None:
@@ -241,7 +253,8 @@ async def serve_http(
         client = Client(proxy=config.proxy)
         stack.push_async_callback(client.aclose)
         identity = identity_of(limits, it.up.store.tokens, it.up.host.clock, client)
-        await _check_clients(limits, it.up.store)
+        if not web.linked:
+            await _check_clients(limits, it.up.store)
         agents = sessions = None
         if limits.mcp:
             of = Sessions.of(it.up.host, it.up.store, it.service.config)
@@ -253,6 +266,19 @@ async def serve_http(
             )
             await stack.enter_async_context(agents.running())
             await stack.enter_async_context(sessions.running())
+        url = _url(limits.host, listener, tls=certificate is not None)
+        if limits.api and limits.ui:
+            key = secret(paths.state / "console.key")
+            on_loopback = is_loopback(limits.host)
+            it.visits = Visits(
+                key=key,
+                identity=ThawedIdentity(identity, lambda: it.up.host.freezes.now),
+                clock=it.up.host.clock,
+                local=_local(),
+                name=name_for(key, listener.getsockname()[1]) if on_loopback else "",
+                others=frozenset(map(str.lower, limits.allowed_hosts)),
+                secure=certificate is not None,
+            )
         app = application(
             it.service,
             identity,
@@ -267,12 +293,13 @@ async def serve_http(
                 library=it.service.library,
             ),
             environ=os.environ,
+            visits=it.visits,
         )
         await stack.enter_async_context(listening(app, listener, certificate))
         with stopping(web.stops) as asked:
             it.begin()
             notify("READY=1")
-            web.told(it, _url(limits.host, listener, tls=certificate is not None))
+            web.told(it, url)
             await asked.wait()
             notify("STOPPING=1")
             return await it.drain(limits.drain)

@@ -34,6 +34,7 @@ COMMANDS = {
     "init": "Write a starter configuration here.",
     "run": "Run an agent, a program or a module to its end.",
     "serve": "Serve agents as MCP tools, with a control API.",
+    "ui": "Open the console in a browser.",
     "mcp": "Put MCP clients behind this host.",
     "runs": "List, show and explain runs.",
     "events": "List, follow and export the events of a run.",
@@ -64,7 +65,7 @@ _MODULES = {"doctor": "setup", "init": "setup"} | dict.fromkeys(
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 #: Commands that work only on this machine.
-_HERE = {"db", "demo", "doctor", "init", "mcp", "program", "runtime", "serve"}
+_HERE = {"db", "demo", "doctor", "init", "mcp", "program", "runtime", "serve", "ui"}
 
 #: Options that these commands do not take.
 _OF_HOSTS = {"host", "token_file", "plain_http"}

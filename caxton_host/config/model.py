@@ -249,7 +249,7 @@ class Serve:
 
         api: Offer the control API at ``/api/v1``.
 
-        ui: Offer the admin page at ``/ui``, where the control API is.
+        ui: Offer the console at ``/ui``, where the control API is.
 
         edit: Allow changing servers over the control API, with the scope admin.
 

@@ -1,1 +1,1 @@
-"""A host over HTTP: control API, admin page and MCP server."""
+"""A host over HTTP: control API, console and MCP server."""

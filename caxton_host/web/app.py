@@ -23,7 +23,8 @@ from .api.operations import PREFIX, ApiContext, answer, routes, text_of, wrong_m
 from .edge.authentication import Identity, ThawedIdentity, documented, metadata
 from .edge.messages import Refusal, why
 from .edge.middleware import MCP, ConcurrencyLimit, Edge
-from .ui import pages
+from .ui.console import Console
+from .ui.visits import Visits
 
 Scrape: TypeAlias = Callable[[], tuple[str, bytes]]
 Ready: TypeAlias = Callable[[], Awaitable[Mapping[str, JSON]]]
@@ -49,9 +50,10 @@ def application(  # noqa: PLR0913 -- each may be left out
     ready: Ready | None = None,
     tools: ToolSource | None = None,
     environ: Mapping[str, str] = os.environ,
+    visits: Visits | None = None,
 ) -> Edge:
     """
-    Return the application: control API, admin page, MCP, health and metrics.
+    Return the application: control API, console, MCP, health and metrics.
 
     Args:
         service: Runs the agents.
@@ -71,6 +73,8 @@ def application(  # noqa: PLR0913 -- each may be left out
         tools: What servers offer, whether it was accepted or not.
 
         environ: Where variables of the configuration are looked up.
+
+        visits: Who is signed in to the console; ``None``: it is not served.
     """
     desk = ApiContext(
         service=service,
@@ -81,7 +85,10 @@ def application(  # noqa: PLR0913 -- each may be left out
             each=_STREAMS_EACH, all=_STREAMS, what="event streams"
         ),
     )
+    console = Console(desk=desk, visits=visits) if visits else None
     open_ = _open(serve, ready=_Readiness(service, ready))
+    if console:
+        open_ += console.open
     # Looked through one after the other: what is asked for most comes first.
     first = [Route(MCP, mcp)] if mcp and serve.mcp else []
     if sessions and serve.mcp:
@@ -91,6 +98,8 @@ def application(  # noqa: PLR0913 -- each may be left out
     behind = [_read(_METRICS, _Metrics(scrape, serve))] if scrape else []
     if serve.api:
         behind += routes(desk, OPERATIONS)
+    if console:
+        behind += console.routes
     to_all = {_METRICS} if serve.metrics == "open" else set[str]()
     return Edge.around(
         Router([*first, *open_, *behind], redirect_slashes=False, default=_nothing),
@@ -98,6 +107,8 @@ def application(  # noqa: PLR0913 -- each may be left out
         line=service.line,
         serve=serve,
         open=frozenset({route.path for route in open_} | to_all),
+        pages=console,
+        names=[visits.name] if visits and visits.name else (),
     )
 
 
@@ -109,8 +120,6 @@ def _open(serve: Serve, *, ready: _Readiness) -> list[Route]:
         found += [_read(path, told) for path in documented(serve.oauth, MCP)]
     if serve.api:
         found.append(_read(_OPENAPI, _always(document())))
-    if serve.api and serve.ui:
-        found += [_read(path, page) for path, page in pages().items()]
     return found
 
 

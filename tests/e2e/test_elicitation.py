@@ -118,7 +118,7 @@ def test_a_client_that_can_is_shown_where_an_approval_is_decided(
                 (asked,) = user.asked
                 url = str(asked.url)
             run = await anyio.to_thread.run_sync(approved, host, lead)
-            assert url == f"{host.url}/ui#approvals/{run}"
+            assert url == f"{host.url}/ui/inbox?run={run}"
             assert text_of(await client.call_tool(**ECHO)) == "hello"
         return url
 

@@ -73,8 +73,8 @@ def test_the_wheel_holds_agents_templates_sdk_and_migrations(wheel: Path) -> Non
     assert "caxton_host/_agents/weather/weather.wasm" in shipped
     assert "caxton_host/_agents/templates/c/.gitignore" in shipped
     assert {"caxton_host/py.typed", "caxton_agent/py.typed"} <= names
-    page = ("index.html", "page.css", "ask.js", "make.js", "page.js", "text.js")
-    assert {f"caxton_host/web/ui/page/{file}" for file in page} <= names
+    pages = ("templates/base.html", "templates/run.html", "static/console.js")
+    assert {f"caxton_host/web/ui/{file}" for file in pages} <= names
     assert "[pytest11]\ncaxton = caxton_host.pytest_plugin\n" in entries
     assert shipped <= names
     assert not [

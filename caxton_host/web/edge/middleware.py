@@ -10,9 +10,19 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+from urllib.parse import parse_qsl
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -30,6 +40,7 @@ from .messages import (
     Answering,
     Bodies,
     GoneError,
+    Problem,
     Refusal,
     check_media,
     headers_of,
@@ -222,9 +233,33 @@ _MAY_SEND = (
     "mcp-protocol-version, mcp-session-id, mcp-method, mcp-name"
 )
 _METHODS = "GET, POST, PUT, DELETE"
+#: Bytes of the form that signs somebody in, and the fields of one.
+_FORM, _FIELDS = 20_000, 100
+_FORM_MEDIA = "application/x-www-form-urlencoded"
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: What a session asks of its servers besides calls.
 _ASKS = (READ, PROMPT, COMPLETE)
+
+
+class Pages(Protocol):
+    """The pages for people, which have credentials, forms and errors of their own."""
+
+    def covers(self, path: str) -> bool:
+        """Return whether a path is that of a page."""
+        ...
+
+    async def principal(self, headers: Mapping[str, Sequence[str]]) -> Principal:
+        """
+        Return who asks for a page.
+
+        Raises:
+            Unauthenticated: Somebody who has to sign in.
+        """
+        ...
+
+    async def refuse(self, problem: Problem, scope: Scope, send: Send) -> None:
+        """Show a problem."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -243,6 +278,8 @@ class Edge:
 
         open: Paths that need no authentication.
 
+        pages: For people.
+
         limit: Requests under way.
 
         streams: Streams that clients of MCP open to be told of changes. They are no
@@ -257,9 +294,14 @@ class Edge:
     limit: ConcurrencyLimit
     streams: ConcurrencyLimit
     open: frozenset[str]
+    pages: Pages | None = None
+    _forms: Bodies = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._forms = Bodies(most=_FORM, all=100 * _FORM)
 
     @classmethod
-    def around(
+    def around(  # noqa: PLR0913 -- what it is made of
         cls,
         app: ASGIApp,
         *,
@@ -267,6 +309,8 @@ class Edge:
         line: RunQueue,
         serve: Serve,
         open: frozenset[str],  # noqa: A002 -- as the attribute
+        pages: Pages | None = None,
+        names: Sequence[str] = (),
     ) -> Edge:
         """Return the middleware configured by *serve*."""
         return cls(
@@ -275,7 +319,7 @@ class Edge:
             line=line,
             names=Names(
                 bound=serve.host,
-                hosts=tuple(name.lower() for name in serve.allowed_hosts),
+                hosts=tuple(name.lower() for name in [*serve.allowed_hosts, *names]),
                 origins=serve.allowed_origins,
             ),
             bodies=Bodies(most=serve.body, all=max(_HELD, 2 * serve.body)),
@@ -284,6 +328,7 @@ class Edge:
             ),
             streams=ConcurrencyLimit(each=_STREAMS, all=_ALL, what="streams"),
             open=open,
+            pages=pages,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -301,7 +346,14 @@ class Edge:
                 raise
             who: Principal | None = scope.get("caxton.principal")
             problem = problem_of(exc, inside=who is not None and who.may("admin"))
-            await respond(answering, problem, scope["path"])
+            if pages := self._pages(scope):
+                await pages.refuse(problem, scope, answering)
+            else:
+                await respond(answering, problem, scope["path"])
+
+    def _pages(self, scope: Scope) -> Pages | None:
+        is_page = self.pages is not None and self.pages.covers(scope["path"])
+        return self.pages if is_page else None
 
     async def _checked(
         self, scope: Scope, receive: Receive, answering: Answering
@@ -317,13 +369,15 @@ class Edge:
         if scope["path"] in self.open and scope["method"] in _BODILESS:
             await self.app(scope, receive, answering)
             return
-        if origin is None:
+        pages = self._pages(scope)
+        if origin is None or pages:
             check_site(headers.get("sec-fetch-site", []))
-        said = _authorization(headers)
-        who = await self.identity.principal(said)
-        send = ReauthenticatedSend(
-            answering, lambda: self.identity.principal(said), self.line.now
-        )
+        if pages and scope["path"] in self.open:
+            await self._signing_in(scope, headers, receive, answering)
+            return
+        principal = self._identified(pages, headers)
+        who = await principal()
+        send = ReauthenticatedSend(answering, principal, self.line.now)
         if who.is_client and not _is_session(scope["path"]):
             raise ForbiddenError(
                 "these credentials are for a session only",
@@ -343,6 +397,28 @@ class Edge:
         if send.refused:
             raise send.refused
 
+    def _identified(
+        self, pages: Pages | None, headers: Mapping[str, Sequence[str]]
+    ) -> Callable[[], Awaitable[Principal]]:
+        """Return what authenticates the caller, now and again later."""
+        if pages:
+            return partial(pages.principal, headers)
+        return partial(self.identity.principal, _authorization(headers))
+
+    async def _signing_in(
+        self,
+        scope: Scope,
+        headers: Mapping[str, Sequence[str]],
+        receive: Receive,
+        answering: Answering,
+    ) -> None:
+        """Read the small form of somebody who has proved nothing yet."""
+        self._forms.check(headers)
+        async with self._forms.read(receive) as body:
+            answering.unread = False
+            _with_form(scope, headers, body)
+            await self.app(scope, receive, answering)
+
     async def _with_body(
         self,
         scope: Scope,
@@ -357,7 +433,9 @@ class Edge:
                 check_media(headers.get("content-type", []))
             await self._mcp(scope, body, again, send)
             return
-        if body:
+        if self._pages(scope):
+            _with_form(scope, headers, body)
+        elif body:
             check_media(headers.get("content-type", []))
             scope["caxton.body"] = await self._parsed(body)
         await self.app(scope, again, send)
@@ -415,6 +493,20 @@ class Edge:
         finally:
             if not ticket.kept:
                 ticket.leave()
+
+
+def _with_form(scope: Scope, headers: Mapping[str, Sequence[str]], body: bytes) -> None:
+    """Add the fields of a form to what a page is asked."""
+    types = headers.get("content-type", [])
+    if [one.partition(";")[0].strip().lower() for one in types] != [_FORM_MEDIA]:
+        raise Refusal("bad-media", "a page takes forms", fix="send it from the page")
+    try:
+        fields = parse_qsl(
+            body.decode(), keep_blank_values=True, max_num_fields=_FIELDS
+        )
+    except ValueError:
+        raise Refusal("bad-request", "the form cannot be read") from None
+    scope["caxton.form"] = dict(fields)
 
 
 def _is_mcp(path: str) -> bool:

@@ -101,7 +101,7 @@ def point(ctx: Context, asked: Asked, serve: Serve, said: JSON) -> None:
     params: dict[str, JSON] = {
         "mode": URL,
         "message": message,
-        "url": f"{_origin(ctx, serve)}/ui#approvals/{asked.run_id}",
+        "url": f"{_origin(ctx, serve)}/ui/inbox?run={asked.run_id}",
     }
     if ctx.protocol_version == _BY_ERROR:
         params["elicitationId"] = f"{asked.run_id}/{asked.seq}"

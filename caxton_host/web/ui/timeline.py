@@ -1,0 +1,214 @@
+"""
+The rows of a run's timeline: a call and its answer are one row.
+
+Each row has a bar: when it began and how long it took, in millionths of the time that
+the rows cover. The time for which the run was suspended is left out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+SCALE = 1_000_000
+_ENDS: Mapping[str, str] = {
+    "ToolCompleted": "ok",
+    "ToolDenied": "denied",
+    "ToolFailed": "failed",
+}
+_RUN_STATES: Mapping[str, str] = {
+    "RunStarted": "started",
+    "RunQueued": "queued",
+    "RunSuspended": "suspended",
+    "RunResumed": "resumed",
+    "RunCompleted": "ok",
+    "RunFailed": "failed",
+    "RunCancelled": "failed",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """
+    A row of the timeline.
+
+    Attributes:
+        seq: The first event of the row.
+
+        seqs: All of them.
+
+        title: The tool, or what happened to the run.
+
+        text: The parameters, or the words of a line.
+
+        outcome: ``ok``, ``tool_error``, ``denied``, ``failed``; ``open`` of a call
+            without an end among the events; a state of the run; ``log``.
+
+        began: Microseconds since 1970.
+
+        ended: The same; ``None``: it is open.
+
+        notes: What else happened: retries, approvals, questions.
+
+        lane: 0, or more for what was under way beside others.
+    """
+
+    seq: int
+    call: int | None
+    title: str
+    text: Any
+    outcome: str
+    began: int
+    ended: int | None
+    seqs: list[int] = field(default_factory=list[int])
+    notes: list[str] = field(default_factory=list[str])
+    lane: int = 0
+    left: int = 0
+    width: int = 0
+
+    @property
+    def took_us(self) -> int | None:
+        """How long it took."""
+        return None if self.ended is None else self.ended - self.began
+
+
+def rows_of(events: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """
+    Return the rows of events, which are in order.
+
+    >>> at = {"recorded_at": 5, "seq": 2, "type": "ToolInvoked"}
+    >>> said = {"call": 1, "name": "weather", "params": {}}
+    >>> [row] = rows_of([{**at, "payload": said}])
+    >>> row.title, row.outcome, row.ended
+    ('weather', 'open', None)
+    """
+    calls: dict[int, Row] = {}
+    found: list[Row] = []
+    for event in events:
+        said: Any = event["payload"] or {}
+        call = said.get("call")
+        if event["type"] in _RUN_STATES:
+            found.append(_of_run(event, said))
+        elif call is None:
+            found.append(_line(event, said))
+        elif call in calls:
+            _goes_on(calls[call], event, said)
+        else:
+            calls[call] = _of_call(event, said)
+            found.append(calls[call])
+    _place(found, events)
+    return found
+
+
+def _of_call(event: Mapping[str, Any], said: Mapping[str, Any]) -> Row:
+    row = Row(
+        seq=event["seq"],
+        call=said["call"],
+        title=said.get("name") or f"call {said['call']}",
+        text=said.get("params"),
+        outcome="open",
+        began=event["recorded_at"],
+        ended=None,
+    )
+    # Its beginning may be on an earlier page.
+    _goes_on(row, event, said)
+    return row
+
+
+def _goes_on(row: Row, event: Mapping[str, Any], said: Mapping[str, Any]) -> None:
+    row.seqs.append(event["seq"])
+    kind = event["type"]
+    if kind in _ENDS:
+        row.ended = event["recorded_at"]
+        row.outcome = "tool_error" if said.get("is_error") else _ENDS[kind]
+        if said.get("cached"):
+            row.notes.append("cached")
+    elif kind == "ApprovalRequested":
+        row.outcome = "waits"
+    elif kind == "ToolInvoked":
+        row.outcome = "open"
+    elif kind == "ToolRetried":
+        row.notes.append(f"attempt {said['attempt']}: {said['reason']}")
+    elif kind == "ApprovalDecided":
+        verdict = "approved" if said["verdict"] == "approve" else "denied"
+        row.notes.append(f"{verdict} by {said['actor'].get('id')}")
+    elif kind == "CallResolved":
+        row.notes.append(f"resolved by {said['actor'].get('id')}: {said['verdict']}")
+    elif kind == "QuestionAsked":
+        row.notes.append("asked a person")
+
+
+def _of_run(event: Mapping[str, Any], said: Mapping[str, Any]) -> Row:
+    kind, at = event["type"], event["recorded_at"]
+    texts = {
+        "RunStarted": said.get("agent"),
+        "RunQueued": said.get("agent"),
+        "RunSuspended": said.get("reason"),
+        "RunResumed": f"{said.get('reason')}, on {said.get('host')}",
+        "RunFailed": f"{said.get('kind')}: {said.get('message')}",
+        "RunCancelled": said.get("reason"),
+    }
+    return Row(
+        seq=event["seq"],
+        call=None,
+        title=kind.removeprefix("Run").lower(),
+        text=texts.get(kind),
+        outcome=_RUN_STATES[kind],
+        began=at,
+        ended=at,
+        seqs=[event["seq"]],
+    )
+
+
+def _line(event: Mapping[str, Any], said: Mapping[str, Any]) -> Row:
+    is_log = event["type"] == "LogWritten"
+    return Row(
+        seq=event["seq"],
+        call=None,
+        title=said.get("level", "") if is_log else event["type"],
+        text=said.get("text") if is_log else said,
+        outcome="log",
+        began=event["recorded_at"],
+        ended=event["recorded_at"],
+        seqs=[event["seq"]],
+    )
+
+
+def _place(rows: Iterable[Row], events: Sequence[Mapping[str, Any]]) -> None:
+    """Give each row its bar and its lane."""
+    scale = _Scale(events)
+    lanes: list[int] = []
+    for row in rows:
+        end = scale.end if row.ended is None else row.ended
+        row.left = scale.at(row.began)
+        row.width = max(scale.at(end) - row.left, 1)
+        if row.call is None:
+            continue
+        free = (n for n, until in enumerate(lanes) if until <= row.began)
+        row.lane = next(free, len(lanes))
+        lanes[row.lane : row.lane + 1] = [end]
+
+
+class _Scale:
+    """Maps times to places, without the times of suspension."""
+
+    def __init__(self, events: Sequence[Mapping[str, Any]]) -> None:
+        self._times: list[int] = []
+        self._places: list[int] = []
+        asleep, place = False, 0
+        for event in events:
+            now = event["recorded_at"]
+            if self._times and not asleep:
+                place += max(now - self._times[-1], 0)
+            if event["type"] in _RUN_STATES:
+                asleep = event["type"] in {"RunSuspended", "RunQueued"}
+            self._times.append(now)
+            self._places.append(place)
+        self.end = self._times[-1] if self._times else 0
+
+    def at(self, time: int) -> int:
+        """Return the place of a time, in millionths."""
+        n = bisect_right(self._times, time) - 1
+        return self._places[n] * SCALE // max(self._places[-1], 1) if n >= 0 else 0

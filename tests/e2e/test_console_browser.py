@@ -1,0 +1,333 @@
+"""The console in a real browser: what a person does there, and what it costs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from caxton_host.web import ui
+from tests import standin
+from tests.others import Programs
+
+from .guests import call, guest
+from .serving import Host, served
+from .shell import CAXTON, SOON, Shell, toml
+from .test_cli_cancel import until
+
+pytestmark = pytest.mark.browser
+
+CHROMIUM = "/usr/bin/chromium"
+PAGES = ("/ui/runs", "/ui/inbox", "/ui/agents", "/ui/servers", "/ui/evidence")
+ASKS = '[[agents.a.allow]]\ntools = ["demo/*"]\n'
+#: Without a name a phone in one's hand, 320 px wide, and a desktop.
+SIZES = {"phone": (320, 640), "desktop": (1280, 900)}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Generator[Browser]:
+    with sync_playwright() as driver:
+        # The sandbox of the browser needs what a container does not give.
+        started = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"]
+        )
+        yield started
+        started.close()
+
+
+def configured(shell: Shell, rules: str) -> None:
+    """Write a configuration whose agent calls tools of a real server."""
+    tables: dict[str, dict[str, object]] = {
+        "servers.demo": {**standin.command(f"of={shell.folder}")},
+        "agents.a": {"module": "a.wasm"},
+    }
+    shell.write("caxton.toml", toml(tables, rules))
+
+
+def agent(shell: Shell, rules: str = ASKS) -> None:
+    configured(shell, rules)
+    shell.write(
+        "a.wasm",
+        guest(
+            call("mcp__demo__echo", text="one"),
+            call("mcp__shell__exec", command="rm"),
+            call("mcp__demo__echo", text="three"),
+            output="done",
+        ),
+    )
+
+
+def typed(shell: Shell, *words: str) -> str:
+    """Type a command into a process of its own: here, the driver has its loop."""
+    command = [CAXTON, *words]
+    return subprocess.run(
+        command,
+        cwd=shell.folder,
+        env=shell.environ,
+        capture_output=True,
+        text=True,
+        timeout=SOON,
+        check=True,
+    ).stdout.strip()
+
+
+def good(shell: Shell) -> str:
+    return typed(shell, "serve", "token", "create", "--scope", "admin")
+
+
+class Desk:
+    """A browser at the console of a host."""
+
+    def __init__(self, page: Page, host: Host) -> None:
+        self.page, self.host = page, host
+        self.wrong: list[str] = []
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.on("console", self._said)
+
+    def _said(self, message: Any) -> None:  # noqa: ANN401
+        if message.type == "error":
+            self.wrong.append(message.text)
+
+    def sign_in(self) -> None:
+        self.page.goto(f"{self.host.url}/ui")
+        self.page.get_by_label("Token").fill(self.host.token)
+        self.page.get_by_role("button", name="Sign in").click()
+        assert self.page.get_by_role("heading", name="Runs").is_visible()
+
+    def go(self, path: str) -> None:
+        self.page.goto(self.page.url.partition("/ui")[0] + path)
+
+    def reload_until(self, path: str, text: str) -> None:
+        """Open a page again until it shows a text."""
+
+        def shows() -> bool:
+            self.go(path)
+            return self.page.get_by_text(text, exact=True).count() > 0
+
+        until(shows)
+
+    def open_run(self) -> None:
+        self.go("/ui/runs")
+        self.page.locator("td[data-label=Run] a").first.click()
+
+    def choose(self, name: str) -> str:
+        """Choose a row of the timeline, and return what is shown beside it."""
+        self.page.locator(".timeline a", has_text=name).first.click()
+        return self.page.locator(".beside").inner_text()
+
+
+@pytest.fixture
+def desk(shell: Shell, browser: Browser) -> Generator[Desk]:
+    agent(shell)
+    typed(shell, "run", "a")
+    with served(shell, good=good(shell)) as host:
+        context = browser.new_context(viewport={"width": 1280, "height": 900})
+        found = Desk(context.new_page(), host)
+        found.sign_in()
+        yield found
+        context.close()
+    assert found.wrong == []
+
+
+def test_why_was_this_call_denied(desk: Desk) -> None:
+    desk.open_run()
+    shown = desk.choose("mcp__shell__exec")
+
+    assert "denied" in shown
+    assert "not_granted" in shown
+    assert "no grant" in shown
+
+
+def test_which_run_called_this_tool(desk: Desk) -> None:
+    desk.page.get_by_label("Tool", exact=True).fill("demo/echo")
+    desk.page.get_by_role("button", name="Filter").click()
+    found = desk.page.locator("td[data-label=Run]").count()
+    desk.page.get_by_label("Tool", exact=True).fill("demo/other")
+    desk.page.get_by_role("button", name="Filter").click()
+
+    assert found == 1
+    assert desk.page.get_by_text("There is none like that").is_visible()
+    assert "tool=demo%2Fother" in desk.page.url
+    desk.page.go_back()
+    assert desk.page.locator("td[data-label=Run]").count() == 1
+
+
+def test_replay_step_by_step_and_fork_with_another_answer(desk: Desk) -> None:
+    desk.open_run()
+    first = desk.page.url
+    desk.choose("mcp__demo__echo")
+    desk.page.get_by_role("link", name="Step forward").click()
+    assert "mcp__shell__exec" in desk.page.locator("#chosen").inner_text()
+    desk.page.get_by_role("link", name="Step back").click()
+    desk.page.get_by_text("Fork here").click()
+    desk.page.get_by_label("Another answer").fill("another")
+    desk.page.get_by_role("button", name="Fork").click()
+
+    assert desk.page.get_by_text("This is the fork.").is_visible()
+    desk.page.locator(".state.completed").first.wait_for()
+    desk.page.get_by_label("Compare with run").fill(first.rpartition("/")[2])
+    desk.page.get_by_role("button", name="Compare").click()
+    assert "1 calls differ" in desk.page.locator("main").inner_text()
+    assert "another" in desk.page.locator("#first").inner_text()
+
+
+def test_approve_one_and_refuse_one(shell: Shell, browser: Browser) -> None:
+    agent(shell, f"{ASKS}approve = {{}}\n")
+    with served(shell, good=good(shell)) as host:
+        context = browser.new_context()
+        desk = Desk(context.new_page(), host)
+        desk.sign_in()
+        host.start("a")
+        desk.reload_until("/ui/inbox", "one")
+        page = desk.page
+        assert page.title().startswith("(1) ")
+        page.get_by_label("Why").fill("it is fine")
+        page.get_by_role("button", name="Approve").click()
+        assert page.get_by_text("Your decision is recorded.").is_visible()
+        desk.reload_until("/ui/inbox", "three")
+        page.get_by_label("Why").fill("not that one")
+        page.get_by_role("button", name="Deny").click()
+        until(lambda: "RunCompleted" in shell.types())
+        context.close()
+
+    said = [one for one in shell.types() if one.startswith("Approval")]
+    assert said == ["ApprovalRequested", "ApprovalDecided"] * 2
+    assert desk.wrong == []
+
+
+def test_a_run_that_goes_on_is_followed(desk: Desk, shell: Shell) -> None:
+    shell.write("a.wasm", guest(call("mcp__demo__slow", seconds=3), output="late"))
+    desk.host.start("a")
+    desk.open_run()
+    desk.page.locator(".state.running").wait_for()
+    # Nobody loads the page again.
+    desk.page.locator(".state.completed").first.wait_for()
+    assert "late" in desk.page.locator(".beside").inner_text()
+
+
+def test_the_host_is_restarted_and_the_visit_goes_on(desk: Desk) -> None:
+    cookies = desk.page.context.cookies()
+    (cookie,) = [one for one in cookies if one["name"] == "caxton"]
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+    assert cookie["domain"].endswith(".localhost")
+    assert cookie["path"] == "/ui"
+    # What another port of this machine would be sent.
+    desk.page.request.get(f"{desk.host.url}/healthz")
+    assert desk.page.evaluate("document.cookie") == ""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [*SIZES])
+def test_pages_have_no_finding_of_axe_and_fit_the_screen(
+    desk: Desk,
+    browser: Browser,
+    programs: Programs,
+    scheme: Literal["light", "dark"],
+    size: str,
+) -> None:
+    axe = (programs.folder / "node_modules/axe-core/axe.min.js").read_text()
+    width, height = SIZES[size]
+    state = desk.page.context.storage_state()
+    context = browser.new_context(
+        color_scheme=scheme,
+        viewport={"width": width, "height": height},
+        storage_state=state,
+        reduced_motion="reduce",
+        bypass_csp=True,  # for axe alone
+    )
+    page = context.new_page()
+    home = desk.page.url.partition("/ui")[0]
+    desk.open_run()
+    run = desk.page.url.partition("/ui")[2]
+    for path in (*PAGES, f"/ui{run}", f"/ui{run}?seq=2", "/ui/servers/demo"):
+        page.goto(home + path)
+        page.evaluate(axe)
+        found = page.evaluate("axe.run()")["violations"]
+        about = [(one["id"], [n["html"] for n in one["nodes"]]) for one in found]
+        assert about == [], path
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    context.close()
+
+
+def test_everything_is_reached_by_keyboard(desk: Desk) -> None:
+    desk.open_run()
+    desk.page.keyboard.press("j")
+    desk.page.keyboard.press("j")
+    desk.page.keyboard.press("Enter")
+    desk.page.wait_for_url(re.compile("seq="))
+    desk.page.keyboard.press("i")
+    desk.page.wait_for_url(re.compile("/ui/inbox"))
+    desk.go("/ui/runs")
+    desk.page.keyboard.press("/")
+    assert desk.page.evaluate("document.activeElement.name") == "agent"
+    desk.go("/ui/runs")
+    desk.page.keyboard.press("Tab")
+    assert desk.page.evaluate("document.activeElement.textContent") == "To the content"
+
+
+def test_reading_works_without_script(desk: Desk, browser: Browser) -> None:
+    context = browser.new_context(
+        java_script_enabled=False, storage_state=desk.page.context.storage_state()
+    )
+    page = context.new_page()
+    page.goto(desk.page.url)
+    page.locator("td[data-label=Run] a").first.click()
+    page.locator(".timeline a", has_text="mcp__shell__exec").click()
+    assert "not_granted" in page.locator(".beside").inner_text()
+    context.close()
+
+
+def test_no_page_is_over_100_kb(desk: Desk) -> None:
+    sizes: list[int] = []
+    desk.page.on("response", lambda one: sizes.append(len(one.body())))
+    for path in PAGES:
+        desk.go(path)
+    assert sizes
+    assert max(sizes) < 100_000
+
+
+def test_the_script_is_typed(programs: Programs) -> None:
+    script = Path(ui.__file__).parent / "static" / "console.js"
+    tsc = programs.folder / "node_modules" / ".bin" / "tsc"
+    words = ["--noEmit", "--allowJs", "--checkJs", "--strict", "--target", "es2022"]
+    words += ["--lib", "es2022,dom,dom.iterable", "--module", "es2022", str(script)]
+    done = subprocess.run(
+        [str(tsc), *words], capture_output=True, text=True, timeout=SOON, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert len(script.read_text().splitlines()) < 1500
+
+
+def test_who_signs_out_is_out(desk: Desk) -> None:
+    desk.page.get_by_role("button", name="Sign out").click()
+    desk.go("/ui/runs")
+    assert desk.page.get_by_role("heading", name="Sign in").is_visible()
+    assert json.dumps(desk.page.context.cookies()) == "[]"
+
+
+def test_a_link_from_another_site_asks_first(desk: Desk, browser: Browser) -> None:
+    del browser
+    home = desk.page.url.partition("/ui")[0]
+    desk.page.goto(f"data:text/html,<a href='{home}/ui/runs'>look</a>")
+    desk.page.get_by_text("look").click()
+    assert desk.page.get_by_role("heading", name="Another site led here").is_visible()
+    desk.page.get_by_role("link", name="Go on").click()
+    assert desk.page.get_by_role("heading", name="Runs").is_visible()
+    desk.wrong.clear()  # The browser reports the 403.
+
+
+def test_a_token_of_another_is_refused_in_words(shell: Shell, browser: Browser) -> None:
+    agent(shell)
+    with served(shell, good=good(shell)) as host:
+        page = browser.new_page()
+        page.goto(f"{host.url}/ui")
+        page.get_by_label("Token").fill("cxt_nothing")
+        page.get_by_role("button", name="Sign in").click()
+        assert page.get_by_role("alert").is_visible()
+        page.close()

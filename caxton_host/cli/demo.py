@@ -192,7 +192,7 @@ def _tell(shown: _Shown) -> None:
         f"caxton runs explain @last event {[2, *denied][-1]}",
         "caxton replay @last",
         "caxton audit verify",
-        "caxton ui",
         "caxton init",
     ):
         note(f"  {line}")
+    note("\nIn a browser: caxton ui")

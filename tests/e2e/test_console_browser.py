@@ -98,7 +98,7 @@ class Desk:
         self.page.goto(f"{self.host.url}/ui")
         self.page.get_by_label("Token").fill(self.host.token)
         self.page.get_by_role("button", name="Sign in").click()
-        assert self.page.get_by_role("heading", name="Runs").is_visible()
+        self.page.get_by_role("heading", name="Runs").wait_for()
 
     def go(self, path: str) -> None:
         self.page.goto(self.page.url.partition("/ui")[0] + path)
@@ -152,7 +152,7 @@ def test_which_run_called_this_tool(desk: Desk) -> None:
     desk.page.get_by_role("button", name="Filter").click()
 
     assert found == 1
-    assert desk.page.get_by_text("There is none like that").is_visible()
+    desk.page.get_by_text("There is none like that").wait_for()
     assert "tool=demo%2Fother" in desk.page.url
     desk.page.go_back()
     assert desk.page.locator("td[data-label=Run]").count() == 1
@@ -169,7 +169,7 @@ def test_replay_step_by_step_and_fork_with_another_answer(desk: Desk) -> None:
     desk.page.get_by_label("Another answer").fill("another")
     desk.page.get_by_role("button", name="Fork").click()
 
-    assert desk.page.get_by_text("This is the fork.").is_visible()
+    desk.page.get_by_text("This is the fork.").wait_for()
     desk.page.locator(".state.completed").first.wait_for()
     desk.page.get_by_label("Compare with run").fill(first.rpartition("/")[2])
     desk.page.get_by_role("button", name="Compare").click()
@@ -189,7 +189,7 @@ def test_approve_one_and_refuse_one(shell: Shell, browser: Browser) -> None:
         assert page.title().startswith("(1) ")
         page.get_by_label("Why").fill("it is fine")
         page.get_by_role("button", name="Approve").click()
-        assert page.get_by_text("Your decision is recorded.").is_visible()
+        page.get_by_text("Your decision is recorded.").wait_for()
         desk.reload_until("/ui/inbox", "three")
         page.get_by_label("Why").fill("not that one")
         page.get_by_role("button", name="Deny").click()
@@ -307,7 +307,7 @@ def test_the_script_is_typed(programs: Programs) -> None:
 def test_who_signs_out_is_out(desk: Desk) -> None:
     desk.page.get_by_role("button", name="Sign out").click()
     desk.go("/ui/runs")
-    assert desk.page.get_by_role("heading", name="Sign in").is_visible()
+    desk.page.get_by_role("heading", name="Sign in").wait_for()
     assert json.dumps(desk.page.context.cookies()) == "[]"
 
 
@@ -316,9 +316,9 @@ def test_a_link_from_another_site_asks_first(desk: Desk, browser: Browser) -> No
     home = desk.page.url.partition("/ui")[0]
     desk.page.goto(f"data:text/html,<a href='{home}/ui/runs'>look</a>")
     desk.page.get_by_text("look").click()
-    assert desk.page.get_by_role("heading", name="Another site led here").is_visible()
+    desk.page.get_by_role("heading", name="Another site led here").wait_for()
     desk.page.get_by_role("link", name="Go on").click()
-    assert desk.page.get_by_role("heading", name="Runs").is_visible()
+    desk.page.get_by_role("heading", name="Runs").wait_for()
     desk.wrong.clear()  # The browser reports the 403.
 
 
@@ -329,5 +329,5 @@ def test_a_token_of_another_is_refused_in_words(shell: Shell, browser: Browser) 
         page.goto(f"{host.url}/ui")
         page.get_by_label("Token").fill("cxt_nothing")
         page.get_by_role("button", name="Sign in").click()
-        assert page.get_by_role("alert").is_visible()
+        page.get_by_role("alert").wait_for()
         page.close()

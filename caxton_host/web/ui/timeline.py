@@ -106,7 +106,7 @@ def _of_call(event: Mapping[str, Any], said: Mapping[str, Any]) -> Row:
     row = Row(
         seq=event["seq"],
         call=said["call"],
-        title=said.get("name") or f"call {said['call']}",
+        title=said.get("name") or "made earlier",
         text=said.get("params"),
         outcome="open",
         began=event["recorded_at"],

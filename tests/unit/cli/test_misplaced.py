@@ -9,7 +9,7 @@ import pytest
 
 from caxton_host.cli import caxton, execute
 
-HERE = {"db", "demo", "doctor", "init", "mcp", "program", "runtime", "serve"}
+HERE = {"db", "demo", "doctor", "init", "mcp", "program", "runtime", "serve", "ui"}
 OF_HOSTS = {"--host", "--token-file", "--plain-http"}
 OPTIONS = {
     "-c": "-c FILE",

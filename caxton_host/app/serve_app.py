@@ -200,7 +200,7 @@ class Web:
 
         certificate: For TLS.
 
-        linked: Somebody gets in by a link, so no token is needed.
+        linked: The local user signs in by a link, so no token is needed.
     """
 
     told: Callable[[Serving, str], None]

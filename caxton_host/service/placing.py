@@ -108,7 +108,8 @@ class Placer:
             await self.store.enter(stream, queued, blobs=blobs, within=within)
 
         await self.placement.submit(_job(run_id, queued), record)
-        self._queued_at[run_id] = self.host.clock.now()
+        if self.placement.shared:
+            self._queued_at[run_id] = self.host.clock.now()
 
     async def skip(self, run_id: str, request: RunRequest, reason: str) -> None:
         """

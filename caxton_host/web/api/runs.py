@@ -328,6 +328,9 @@ _RESULT: dict[str, JSON] = {
     "description": "The answer of the tool: an MCP CallToolResult.",
 }
 _SEQ: dict[str, JSON] = {**IN_PATH["seq"][0]}
+_OF_CALL = Parameter(
+    name="seq", about="Any event of the call.", schema=_SEQ, required=True
+)
 
 
 async def cancel(asked: Asked) -> Response:
@@ -604,11 +607,7 @@ OPERATIONS: tuple[Operation, ...] = (
         scopes=("run", "read", "decide"),
         shows="explanation",
         handler=explain,
-        parameters=(
-            Parameter(
-                name="seq", about="Any event of the call.", schema=_SEQ, required=True
-            ),
-        ),
+        parameters=(_OF_CALL,),
         answers={200: Answer(about="The explanation.", schema="Explanation")},
         problems=("not-found", "erased", "refused"),
     ),
@@ -622,9 +621,7 @@ OPERATIONS: tuple[Operation, ...] = (
         shows="trace",
         handler=trace,
         parameters=(
-            Parameter(
-                name="seq", about="Any event of the call.", schema=_SEQ, required=True
-            ),
+            _OF_CALL,
             Parameter(
                 name="below",
                 about="Only the values at or below this JSON path.",

@@ -233,7 +233,7 @@ _MAY_SEND = (
     "mcp-protocol-version, mcp-session-id, mcp-method, mcp-name"
 )
 _METHODS = "GET, POST, PUT, DELETE"
-#: Bytes of the form that signs somebody in, and the fields of one.
+#: The largest sign-in form, in bytes, and the most fields of a form.
 _FORM, _FIELDS = 20_000, 100
 _FORM_MEDIA = "application/x-www-form-urlencoded"
 _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -253,7 +253,7 @@ class Pages(Protocol):
         Return who asks for a page.
 
         Raises:
-            Unauthenticated: Somebody who has to sign in.
+            Unauthenticated: The caller has to sign in.
         """
         ...
 
@@ -412,7 +412,7 @@ class Edge:
         receive: Receive,
         answering: Answering,
     ) -> None:
-        """Read the small form of somebody who has proved nothing yet."""
+        """Read the sign-in form of a caller who is not authenticated."""
         self._forms.check(headers)
         async with self._forms.read(receive) as body:
             answering.unread = False

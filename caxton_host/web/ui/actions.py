@@ -110,6 +110,12 @@ async def _runs(asking: Asking, fields: Fields) -> None:
         await asking.of(f"{what}Run", body, run=run)
 
 
+async def _test(asking: Asking, fields: Fields) -> None:
+    found = await asking.of("testServer", name=fields["name"])
+    if not found["answers"]:
+        raise Refusal("server-unavailable", f"it does not answer: {found['problem']}")
+
+
 def _server(id_: str) -> Action:
     async def act(asking: Asking, fields: Fields) -> None:
         body: dict[str, JSON] = {}
@@ -147,7 +153,7 @@ ACTIONS: Mapping[str, tuple[Action, str]] = {
     "approval": (_approval, "Your decision is recorded."),
     "answer": (_answer, "Your answer is recorded."),
     "runs": (_runs, "Done with the selected runs."),
-    "testServer": (_simple("testServer"), "The server was asked for its tools."),
+    "testServer": (_test, "The server answers."),
     "restartServer": (_simple("restartServer", "reason"), "The hosts restart it."),
     "addServer": (_server("addServer"), "The server is added."),
     "changeServer": (_server("changeServer"), "The server is changed."),

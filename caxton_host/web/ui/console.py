@@ -29,7 +29,7 @@ from ..edge.messages import Problem, Refusal
 from .actions import ACTIONS
 from .asking import Asking
 from .render import form_field, page
-from .views import IMAGES, VIEWS, View
+from .views import IMAGES, VIEWS, WAITING, View, waits
 from .visits import PATH, Visit, Visits
 
 SIGN_IN = f"{PATH}/sign-in"
@@ -136,7 +136,6 @@ class Console:
             *(Route(PATH + path, self._view(view)) for path, view in VIEWS.items()),
             Route(f"{PATH}/runs/{{run}}/image/{{sha256}}", self._endpoint(self._image)),
             Route(f"{PATH}/runs/{{run}}/live", self._endpoint(self._live)),
-            Route(f"{PATH}/live", self._endpoint(self._live)),
             Route(f"{PATH}/do/{{action}}", self._endpoint(self._do)),
             Route(f"{PATH}/sign-out", self._endpoint(self._sign_out)),
         ]
@@ -154,17 +153,11 @@ class Console:
                 raise wrong_method(request.method, ("GET", "HEAD"))
             asking = self._asking(request)
             shown = await view(asking)
-            waiting = await asking.maybe("listApprovals", limit=100)
-            response = self._page(
-                shown.template,
-                asking,
-                {
-                    "title": shown.title,
-                    "inbox": waiting
-                    and len(waiting["approvals"]) + len(waiting["questions"]),
-                    **shown.values,
-                },
-            )
+            values = {"title": shown.title, **shown.values}
+            if "inbox" not in values:
+                waiting = await asking.maybe("listApprovals", limit=WAITING)
+                values["inbox"] = waiting and waits(waiting)
+            response = self._page(shown.template, asking, values)
             if again := self.visits.renewed(asking.visit):
                 response.headers.append("set-cookie", again)
             return response
@@ -182,26 +175,20 @@ class Console:
                 # Where callers need no token, nobody has to sign in.
                 visit = await self.visits.begin(None)
             except (Unauthenticated, ForbiddenError):
-                values = {
-                    "title": "Sign in",
-                    "next": _inside(query.get("next")),
-                    "wrong": "",
-                }
-                return self._page("sign_in", None, values)
+                return self._asked_to_sign_in(query.get("next"))
             return self._entered(visit, query.get("next"))
         fields: Mapping[str, str] = request.scope["caxton.form"]
         try:
             visit = await self.visits.begin(f"Bearer {fields.get('token', '').strip()}")
         except (Unauthenticated, ForbiddenError) as exc:
-            values = {
-                "title": "Sign in",
-                "next": _inside(fields.get("next")),
-                "wrong": str(exc),
-            }
-            response = self._page("sign_in", None, values)
+            response = self._asked_to_sign_in(fields.get("next"), str(exc))
             response.status_code = 401
             return response
         return self._entered(visit, fields.get("next"))
+
+    def _asked_to_sign_in(self, path: str | None, wrong: str = "") -> Response:
+        values = {"title": "Sign in", "next": _inside(path), "wrong": wrong}
+        return self._page("sign_in", None, values)
 
     async def _enter(self, request: Request) -> Response:
         return self._entered(
@@ -248,12 +235,10 @@ class Console:
         return Response(data, headers=_HEADERS, media_type=media)
 
     async def _live(self, request: Request) -> Response:
-        """Stream the events of a run, or of all."""
+        """Stream the events of a run."""
         asking = self._asking(request)
         after = asking.query.get("after")
-        if run := request.path_params.get("run"):
-            return await asking.response("runEvents", run=run, after=after)
-        return await asking.response("allEvents", after=after)
+        return await asking.response("runEvents", **request.path_params, after=after)
 
     def _checked(self, request: Request) -> Asking:
         """Return what a form asks, if it comes from a page of the visit."""

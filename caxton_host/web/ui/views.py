@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 from ...core.calls import JSON
-from ...core.log.runs import ENDS, GOING_ON, OUTCOMES
-from ...core.names import AGENTS, called_run
+from ...core.log.events import ToolInvoked, from_payload
+from ...core.log.runs import ENDS, GOING_ON, OUTCOMES, callee_of
+from ...core.names import stream_of
 from ...errors import BadBytes, UsageError
 from ...lib.codec import load_json
 from ..edge.messages import Refusal
@@ -20,6 +21,8 @@ from .timeline import Row, rows_of
 
 #: Events on one page of a run.
 _EVENTS = 200
+#: Approvals and questions on one page, and in the number of the inbox.
+WAITING = 100
 #: Runs that a count goes up to.
 _COUNTED = 100
 _TEXTS = (
@@ -193,15 +196,18 @@ async def _chosen(
         "traced": traced and traced["values"],
         "answer": said or _payload(own, "ToolFailed") or _payload(own, "ToolDenied"),
         "images": [one["sha256"] for one in blobs if one.get("media_type") in IMAGES],
-        "child": _child(run_id, _payload(own, "ToolInvoked")),
+        "child": _child(run_id, own),
     }
 
 
-def _child(run_id: str, invoked: Mapping[str, Any] | None) -> str | None:
+def _child(run_id: str, events: Iterable[Mapping[str, Any]]) -> str | None:
     """Return the run that answers a call of an agent."""
-    if not invoked or invoked["server"] != AGENTS or invoked["rule"] is None:
-        return None
-    return called_run(run_id, str(invoked["idempotency_key"]))
+    for one in events:
+        if one["type"] == "ToolInvoked" and one["payload"] is not None:
+            event = from_payload(one["type"], one["schema_version"], one["payload"])
+            assert isinstance(event, ToolInvoked)  # noqa: S101 -- by its type
+            return callee_of(stream_of(run_id), event)
+    return None
 
 
 #: Media types of answers that are shown as images.
@@ -223,9 +229,10 @@ async def diff(asking: Asking) -> Shown:
 async def inbox(asking: Asking) -> Shown:
     """Show what waits for a person."""
     found = await asking.of(
-        "listApprovals", limit=50, cursor=asking.query.get("cursor")
+        "listApprovals", limit=WAITING, cursor=asking.query.get("cursor")
     )
     doubts = await asking.of("listRuns", state="suspended", reason="in_doubt", limit=50)
+    number = waits(found)
     run = asking.query.get("run")
     for kind in ("approvals", "questions"):
         found[kind] = [one for one in found[kind] if run in {None, one["run_id"]}]
@@ -239,8 +246,14 @@ async def inbox(asking: Asking) -> Shown:
             "questions": found["questions"],
             "doubts": doubts["runs"],
             "more": found["next"],
+            "inbox": number,
         },
     )
+
+
+def waits(found: Mapping[str, Any]) -> int:
+    """Return how much of a page of approvals waits for a person."""
+    return len(found["approvals"]) + len(found["questions"])
 
 
 def _decides(asking: Asking, one: Mapping[str, Any]) -> bool:

@@ -40,7 +40,7 @@ _RENEWED_S = 60
 _LONGEST = 24 * 1024
 _MOST_ENDED = 10_000
 _COOKIE = re.compile(r"[A-Za-z0-9_=-]+", re.ASCII)
-#: In place of an Authorization header: somebody opened the link of this process.
+#: Begins what stands for an Authorization header after a sign-in by link.
 _LINKED = "Link "
 
 Headers = Mapping[str, Sequence[str]]
@@ -111,7 +111,7 @@ class Visits:
 
     async def begin(self, authorization: str | None) -> Visit:
         """
-        Sign somebody in.
+        Sign a caller in.
 
         Raises:
             Unauthenticated, ForbiddenError, StoreError: These credentials do not do.
@@ -135,7 +135,7 @@ class Visits:
         return await self.begin(self._linked)
 
     def end(self, visit: Visit) -> None:
-        """Sign somebody out: copies of the cookie are of no use either."""
+        """End a visit; copies of its cookie are refused, too."""
         self._ended[visit.id] = None
         if len(self._ended) > _MOST_ENDED:
             del self._ended[next(iter(self._ended))]

@@ -156,7 +156,7 @@ async def test_a_host_that_hands_over_refuses_a_start_for_now() -> None:
         await scene.run()
 
     assert scene.store.events == []
-    # Whoever asks is not frozen: reading goes on.
+    # The caller is not frozen, so it may read on.
     assert scene.host.freezes.now == Freezes()
     assert scene.host.freezes.of_calls == Freezes(stopping=True)
 

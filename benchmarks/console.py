@@ -2,8 +2,8 @@
 Measure the pages of the console in a real browser, on a log that has grown.
 
 A log with many runs and one of 100,000 events is served, and each page is opened: until
-something is painted, and in bytes. Then a run that goes on is watched, while each task of
-the page that takes over 50 ms is noted.
+something is painted, and in bytes. Then a run that goes on is watched, and each task
+of the page that takes over 50 ms is noted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ new PerformanceObserver((list) => {
   for (const one of list.getEntries()) window.tasks.push(one.duration);
 }).observe({ type: "longtask", buffered: true });
 """
-_PAINTED = """() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime"""
+_PAINTED = (
+    """() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime"""
+)
 
 
 def section(folder: Path, options: argparse.Namespace) -> Section:
@@ -50,8 +52,8 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
     return Section(
         "console",
         "The console in a browser",
-        f"Chromium opens pages of a host whose log has {options.grown:,} runs, and one "
-        f"run of {2 * _LONG_CALLS + 2:,} events: until the first contentful paint, and "
+        f"Chromium opens pages of a host with {options.grown:,} runs in its log, and "
+        f"one of {2 * _LONG_CALLS + 2:,} events: until the first contentful paint, and "
         "the bytes of the page. Then a run whose tool answers after "
         f"{1000 * _EACH_S:g} ms is watched for {_WATCHED_S:g} s: tasks of the page over "
         "50 ms. The targets are for `--grown 1000000`.",
@@ -108,10 +110,10 @@ async def _long(url: str) -> str:
     store = SqlStore.open(url, clock=clock, entropy=os.urandom)
     async with store:
         log = store.create(f"run/{run_id}")
-        await log.append(growth._started(chance, "core/1"))
+        await log.append(growth.started(chance, "core/1"))
         for first in range(1, _LONG_CALLS + 1, 100):
             pairs = (
-                (growth._invoked(at, "server1"), growth._answer(at, chance))
+                (growth.invoked(at, "server1"), growth.answered(at, chance))
                 for at in range(first, first + 100)
             )
             await log.append(*(event for pair in pairs for event in pair))

@@ -148,10 +148,10 @@ async def _run(store: SqlStore, clock: Ticking, chance: random.Random) -> None:
 def _events(chance: random.Random) -> list[Event]:
     """Return the events of a run."""
     kind = chance.random()
-    events: list[Event] = [_started(chance, "client/1" if kind > 0.99 else "core/1")]  # noqa: PLR2004 -- a share
+    events: list[Event] = [started(chance, "client/1" if kind > 0.99 else "core/1")]  # noqa: PLR2004 -- a share
     for call in range(1, 5):
         server = f"server{chance.randrange(10)}"
-        events += [_invoked(call, server), _answer(call, chance)]
+        events += [invoked(call, server), answered(call, chance)]
     if kind < 0.018:  # noqa: PLR2004 -- a share
         return [*events[:-1], _asked(5), RunSuspended(reason="approval", call=5)]
     if kind < 0.02:  # noqa: PLR2004 -- a share
@@ -162,7 +162,8 @@ def _events(chance: random.Random) -> list[Event]:
     return [*events, RunCompleted(output="done", output_sha256="ab" * 32, fuel=1)]
 
 
-def _started(chance: random.Random, abi: str) -> RunStarted:
+def started(chance: random.Random, abi: str) -> RunStarted:
+    """Return the start of a run."""
     return RunStarted(
         agent=f"agent{chance.randrange(20)}",
         actor={
@@ -187,7 +188,8 @@ def _started(chance: random.Random, abi: str) -> RunStarted:
     )
 
 
-def _invoked(call: int, server: str) -> ToolInvoked:
+def invoked(call: int, server: str) -> ToolInvoked:
+    """Return a call."""
     return ToolInvoked(
         call=call,
         name=f"mcp__{server}__tool",
@@ -202,7 +204,8 @@ def _invoked(call: int, server: str) -> ToolInvoked:
     )
 
 
-def _answer(call: int, chance: random.Random) -> Event:
+def answered(call: int, chance: random.Random) -> Event:
+    """Return how a call ended."""
     word = chance.random()
     if word < 0.02:  # noqa: PLR2004 -- a share
         return ToolDenied(call=call, code="not_granted", rule=None, message="no")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeAlias
 
 from ..config import Agent, Config
@@ -41,6 +42,8 @@ Checks: TypeAlias = Mapping[str, Callable[[JSON], Mismatch | None]]
 #: Events that name a call. A call that people were asked about has both.
 _INTENTS = (ToolInvoked, ApprovalRequested)
 _OF_STORE: Mapping[str, Stage] = {"budget": "budget", "rate": "rate", "busy": "busy"}
+#: Calls that a message names.
+_NAMED = 20
 #: A placeholder with the length of any idempotency key.
 _KEY = "0" * 64
 
@@ -149,7 +152,10 @@ def explained_call(
     }
     if number is None or number not in intents:
         what = f"is {chosen.type}, not of a call" if chosen else "does not exist"
-        known = ", ".join(str(e.seq) for e, _ in intents.values()) or "none"
+        known = (
+            ", ".join(str(e.seq) for e, _ in islice(intents.values(), _NAMED)) or "none"
+        )
+        known += " and more" if len(intents) > _NAMED else ""
         raise UsageError(
             f"event {seq} {what}; calls of this run are at events: {known}",
             fix="name one of those events",

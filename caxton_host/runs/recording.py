@@ -31,7 +31,6 @@ from ..core.log.events import (
     RunStarted,
     RunSuspended,
 )
-from ..core.log.projection import summarise
 from ..core.log.runs import (
     CHILD,
     ENDS,
@@ -512,21 +511,15 @@ def guest_for(  # noqa: PLR0913 -- by name
 BROKEN = "broken"
 
 
-async def summary_of(store: Streams, row: RunRow) -> RunSummary:
-    """Return the summary of a run. Its state is "broken" if its log is damaged."""
-    try:
-        run = summarise(row.run_id, await events_of(store, row.run_id))
-    except LogBrokenError as exc:
-        return RunSummary(
-            run_id=row.run_id,
-            agent=row.agent,
-            state=BROKEN,
-            error={"kind": "log", "message": str(exc)},
-            started_at=row.started_at,
-        )
-    # The row is the only place that names the agent of an erased run.
-    run.agent = row.agent
-    return run
+def broken_summary(row: RunRow, exc: LogBrokenError) -> RunSummary:
+    """Return what is known of a run whose log is damaged."""
+    return RunSummary(
+        run_id=row.run_id,
+        agent=row.agent,
+        state=BROKEN,
+        error={"kind": "log", "message": str(exc)},
+        started_at=row.started_at,
+    )
 
 
 async def events_of(store: Streams, run_id: str) -> list[Recorded]:

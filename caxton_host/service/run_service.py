@@ -55,6 +55,7 @@ from ..runs.run_request import ForkRequest, RunRequest, check_request
 from .code_tools import CodeTools
 from .placing import Placer
 from .read_log import ReadLog
+from .readings import LastRecording, Summaries
 from .run_tasks import Driving, RunTasks, Watchers
 
 
@@ -171,6 +172,10 @@ class Service:
         placement: Decides which host tries to start those that wait.
 
         placer: Queues them, and starts those that this host claims.
+
+        summaries: What runs did in short.
+
+        looked_at: The recording that people look at.
     """
 
     host: Host
@@ -184,9 +189,13 @@ class Service:
     placement: Placement = field(default_factory=InProcess)
     code: CodeTools = field(init=False)
     placer: Placer = field(init=False)
+    summaries: Summaries = field(init=False)
+    looked_at: LastRecording = field(init=False)
 
     def __post_init__(self) -> None:
         host = self.host
+        self.summaries = Summaries(self.store.reader)
+        self.looked_at = LastRecording(self.store.reader)
         self.code = CodeTools(
             tools=host.tools, servers=host.servers, config=self.config
         )
@@ -494,6 +503,10 @@ class Service:
         """
         await self.row(who, run_id)
         return await Recording.load(run_id, self.store.reader)
+
+    async def recording_at(self, who: Principal, run_id: str, seq: int) -> Recording:
+        """Return the same, for a look at event *seq*; see `LastRecording`."""
+        return await self.looked_at.of(await self.row(who, run_id), seq)
 
     # -- actions on runs --------------------------------------------------------
 

@@ -349,12 +349,31 @@ def should_be(stored: RunRow, projection: Projection) -> RunRow:
     return replace(row, phase=f"{row.state}/{row.epoch}")
 
 
-def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
-    """Return the summary of the run with the events *history*."""
-    run, projection = RunSummary(run_id=run_id), Projection(run_id)
-    for recorded in history:
-        event, at = recorded.event, recorded.recorded_at
-        projection.apply(recorded.type, event, at, recorded.trace_id)
+@dataclass(slots=True)
+class Summing:
+    """
+    The summary of a run, of its events so far.
+
+    Attributes:
+        last: The event that was folded last.
+    """
+
+    run_id: str
+    last: Recorded | None = None
+    _run: RunSummary = field(init=False)
+    _projection: Projection = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._run, self._projection = (
+            RunSummary(run_id=self.run_id),
+            Projection(self.run_id),
+        )
+
+    def apply(self, recorded: Recorded) -> None:
+        """Fold the next event."""
+        run, event, at = self._run, recorded.event, recorded.recorded_at
+        self.last = recorded
+        self._projection.apply(recorded.type, event, at, recorded.trace_id)
         run.started_at = run.started_at or at
         run.duration_ms = (at - run.started_at) / 1000
         if recorded.type in ENDS:
@@ -372,9 +391,21 @@ def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
                 run.trace_id = run.trace_id or recorded.trace_id
             case _:
                 pass
-    run.events, run.erased = projection.events, projection.erased
-    run.calls = projection.calls
-    return run
+
+    def summary(self) -> RunSummary:
+        """Return the summary."""
+        known = self._projection
+        return replace(
+            self._run, events=known.events, erased=known.erased, calls=known.calls
+        )
+
+
+def summarise(run_id: str, history: Iterable[Recorded]) -> RunSummary:
+    """Return the summary of the run with the events *history*."""
+    summing = Summing(run_id)
+    for recorded in history:
+        summing.apply(recorded)
+    return summing.summary()
 
 
 def _begin(run: RunSummary, event: RunQueued | RunStarted) -> None:

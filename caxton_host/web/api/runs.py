@@ -31,7 +31,7 @@ from ...errors import StoreError, ToolError, UsageError
 from ...gateway.results import answered
 from ...runs.executor import trace_of
 from ...runs.explain import checks_of, explanation
-from ...runs.recording import Recording, summary_of
+from ...runs.recording import Recording
 from ...runs.tracing import call_at, lineage, traced_call
 from ...service.run_service import Submission, sees
 from ..edge.messages import Refusal
@@ -93,7 +93,7 @@ STARTED = {
 async def seen(asked: Asked) -> RunSummary:
     """Return the summary of the run that the path names."""
     row = await asked.service.row(asked.who, asked.path["run"])
-    return await summary_of(asked.service.store.reader, row)
+    return await asked.service.summaries.of(row)
 
 
 async def going_on(asked: Asked, run_id: str, behind: int = 0) -> Response:
@@ -114,7 +114,7 @@ async def going_on(asked: Asked, run_id: str, behind: int = 0) -> Response:
                 while (await service.row(asked.who, run_id)).epoch <= behind:  # noqa: ASYNC110 -- driven by any host
                     await asyncio.sleep(_PAUSE)
                 await service.over(run_id)
-    run = await summary_of(service.store.reader, await service.row(asked.who, run_id))
+    run = await service.summaries.of(await service.row(asked.who, run_id))
     status = 202 if run.state in GOING_ON else 200
     where = {"location": f"{PREFIX}/runs/{run_id}"}
     return answer(run.to_document(), status, where)
@@ -403,18 +403,19 @@ def _given(
 
 async def explain(asked: Asked) -> Response:
     """Return why a call was allowed or denied."""
-    service = asked.service
-    recording = await service.recording(asked.who, asked.path["run"])
+    service, seq = asked.service, asked.number("seq")
+    recording = await service.recording_at(asked.who, asked.path["run"], seq)
     config = service.config()
     checks = await checks_of(recording, service.store, config)
     agent = config.agents.get(recording.started.agent)
-    return answer(explanation(recording, checks, asked.number("seq"), agent))
+    # The rules are applied again to all before it: long runs would hold up others.
+    return answer(await asyncio.to_thread(explanation, recording, checks, seq, agent))
 
 
 async def trace(asked: Asked) -> Response:
     """Return where the values of a call came from."""
-    service = asked.service
-    recording = await service.recording(asked.who, asked.path["run"])
+    service, seq = asked.service, asked.number("seq")
+    recording = await service.recording_at(asked.who, asked.path["run"], seq)
     runs = await lineage(recording, service.store.reader)
     for n, one in enumerate(runs):
         row = await service.store.reader.row(one.run_id)
@@ -422,8 +423,9 @@ async def trace(asked: Asked) -> Response:
             # What the caller may not see is not followed.
             runs = runs[:n]
             break
-    call = call_at(recording, asked.number("seq"))
-    document, found = traced_call(recording, runs, call, asked.text("below") or "")
+    call = call_at(recording, seq)
+    below = asked.text("below") or ""
+    document, found = await asyncio.to_thread(traced_call, recording, runs, call, below)
     return answer({**document, "values": [one.to_document() for one in found]})
 
 

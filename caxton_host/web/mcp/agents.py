@@ -25,7 +25,6 @@ from ...core.names import stream_of
 from ...errors import NotFoundError, UsageError
 from ...runs.agent_tools import CONTENT, AgentTool
 from ...runs.modules import AgentDescription
-from ...runs.recording import summary_of
 from ...service.run_service import Service
 
 #: How long a client may take a list for true, in milliseconds.
@@ -247,7 +246,7 @@ class AgentResources:
         self.service.reads.note(who, row.run_id, "events" if found["events"] else "run")
         if found["events"]:
             return await self._events(who, row.run_id, found["after"])
-        run = (await summary_of(self.service.store.reader, row)).to_document()
+        run = (await self.service.summaries.of(row)).to_document()
         return _block(run["output"], int(n)) if (n := found["content"]) else run
 
     def _agent(self, who: Principal, name: str) -> dict[str, JSON]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -181,11 +183,12 @@ async def _chosen(
     answer: Any = _payload(own, "ToolCompleted") or {}
     explained = traced = None
     if row.call is not None:
-        try:
-            explained = await asking.of("explainCall", run=run_id, seq=row.seq)
-            traced = await asking.of("traceCall", run=run_id, seq=row.seq)
-        except UsageError:
-            pass  # It has no beginning in this stream, or the run was erased.
+        # Refused: it has no beginning in this stream, or the run was erased.
+        with suppress(UsageError):
+            explained, traced = await asyncio.gather(
+                asking.of("explainCall", run=run_id, seq=row.seq),
+                asking.of("traceCall", run=run_id, seq=row.seq),
+            )
     blobs: list[dict[str, Any]] = answer.get("blobs") or []
     said: dict[str, Any] = {
         key: answer[key] for key in ("message", "data") if answer.get(key)

@@ -7,7 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 from caxton_host.core.log.events import RunCompleted
-from caxton_host.runs.recording import BROKEN, summary_of
+from caxton_host.runs.recording import BROKEN
+from caxton_host.service.readings import Summaries
 from tests.unit.store.fakes import open_store, run_started
 
 
@@ -22,6 +23,6 @@ async def test_a_run_that_lost_one_payload_is_broken_not_erased(
             db.execute("DELETE FROM payloads WHERE position = 2")
             db.commit()
         (row,) = await store.reader.runs(1)
-        summary = await summary_of(store.reader, row)
+        summary = await Summaries(store.reader).of(row)
     assert summary.state == BROKEN
     assert not summary.erased

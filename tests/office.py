@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import httpx
 
+from caxton_host.app.maintenance import Maintenance, keeping_for
+from caxton_host.app.verification import audit_document
 from caxton_host.config import Agent, Config, Serve
 from caxton_host.config.model import ContextVar, Expose
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.principals import Principal, Scope
+from caxton_host.core.log.chain import Verdict
+from caxton_host.core.log.checkpoint import Note
+from caxton_host.lib.signing import Keyring
 from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.ports.serving import TokenRow
 from caxton_host.ports.tools import ToolRequest
@@ -22,8 +29,9 @@ from caxton_host.runs.admission import RunQueue
 from caxton_host.service.resumer import Resumer
 from caxton_host.service.run_service import Service, Submission
 from caxton_host.service.run_tasks import RunTasks
+from caxton_host.service.verifying import Verifying
 from caxton_host.testing import FakeTools, Script
-from caxton_host.web.app import application
+from caxton_host.web.app import Upkeep, application
 from caxton_host.web.edge.authentication import Unauthenticated
 from caxton_host.web.edge.listen import bind, listening
 from tests.scene import ANSWERS, DEMO, Scene, ended, pack
@@ -34,6 +42,9 @@ def who(name: str, *scopes: Scope, agents: tuple[str, ...] = ("*",)) -> Principa
         kind="token", id=name, scopes=frozenset(scopes or ("run",)), agents=agents
     )
 
+
+if TYPE_CHECKING:
+    from caxton_host.store.sql import SqlStore
 
 NEVER = 3600.0
 #: What a request has to say that changes something.
@@ -61,6 +72,17 @@ class Slow(FakeTools):
         self.reached.set()
         await self.let.wait()
         return await super().call_tool(request)
+
+
+class Bundling(Maintenance):
+    """What maintains a log in memory, which has no proofs."""
+
+    async def bundle(self, run_id: str, since: Sequence[Note] = ()) -> bytes:
+        del since
+        return f"bundle of {run_id}".encode()
+
+    async def sign(self) -> None:
+        pass
 
 
 @dataclass
@@ -107,7 +129,29 @@ class Office:
         )
         host = replace(self.scene.host, watch=self.service.watchers.tell)
         self.service.host = self.service.placer.host = self.scene.host = host
+        self.keeper = Bundling(
+            store=cast("SqlStore", self.scene.store),
+            keys=Keyring(self.folder / "state"),
+            stream="",
+            announced=(),
+            actor={},
+            redact=self.scene.redact,
+        )
+        self.upkeep = Upkeep(
+            verifying=Verifying(look=self.verified, now=self.scene.clock.now),
+            keeping=partial(keeping_for, self.keeper),
+        )
         self.placing: asyncio.Task[None] | None = None
+
+    async def verified(
+        self, told: Callable[[int], None], *, full: bool
+    ) -> dict[str, JSON]:
+        """Find the log intact."""
+        del full
+        events = self.scene.store.events
+        told(len(events))
+        streams = len(self.scene.store.streams)
+        return audit_document(Verdict(streams=streams, events=len(events), faults=()))
 
     async def start(
         self,
@@ -184,7 +228,12 @@ def calling(
 ) -> httpx.AsyncClient:
     """Return a client of what the office serves, as ann."""
     app = application(
-        office.service, names or Names(), serve or Serve(), scrape=scrape, ready=ready
+        office.service,
+        names or Names(),
+        serve or Serve(),
+        scrape=scrape,
+        ready=ready,
+        upkeep=office.upkeep,
     )
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(app),

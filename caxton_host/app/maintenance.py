@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config import Config, Paths
 from ..core.calls import JSON
+from ..core.log.checkpoint import Note
 from ..core.log.events import (
     Event,
     KeyRotated,
@@ -81,6 +82,17 @@ class Maintenance:
         self._is_announced = True
         return erased
 
+    async def scrub(self) -> bool:
+        """Remove what was erased from the file too; return whether that was done."""
+        return await self.store.erasure.scrub()
+
+    async def bundle(self, run_id: str, since: Sequence[Note] = ()) -> bytes:
+        """Sign the log, and return the bundle of a run; see `export`."""
+        from ..store.export import export  # noqa: PLC0415 -- 110 ms
+
+        signed, key = await self.store.seal(), self.keys.public_key()
+        return await export(self.store.reader, run_id, signed, key, since=since)
+
     async def accept(self, server: str, tool: str, definition: bytes) -> None:
         """Accept a definition of a tool for runs that start from now on."""
         changed = ToolsChanged(server=server, changed=(tool,), actor=self.actor)
@@ -110,6 +122,14 @@ class Maintenance:
             token_id, at, self.stream, *self.announced, revoked
         )
 
+    async def sign(self) -> None:
+        """Sign the log, if that is possible."""
+        try:
+            await self.store.seal()
+        except StoreError as exc:
+            fix = exc.fix or "see `caxton db status`"
+            _log.warning("the log is not signed: %s. To fix: %s", exc, fix)
+
     async def archive(self, folder: Path) -> Archive:
         """Sign the log, and return what writes bundles of ended runs to a folder."""
         from ..store.archive import Archive  # noqa: PLC0415 -- 110 ms
@@ -128,20 +148,26 @@ async def keeping(config: Config, paths: Paths) -> AsyncGenerator[Maintenance]:
     """Open the event store for maintenance, and sign the log at the end."""
     keys = Keyring(paths.state)
     async with open_signed(config, keys, paths.state) as store:
-        yield Maintenance(
+        keeper = Maintenance(
             store=store,
             keys=keys,
-            stream=new_stream(SystemClock()),
+            stream="",
             announced=announced(config, paths),
             actor=local_actor(),
             redact=Redactor(config.secrets),
         )
-        # An erasure is a transaction of its own, which is not signed by itself.
-        try:
-            await store.seal()
-        except StoreError as exc:
-            fix = exc.fix or "see `caxton db status`"
-            _log.warning("the log is not signed: %s. To fix: %s", exc, fix)
+        async with keeping_for(keeper, keeper.actor) as found:
+            yield found
+
+
+@contextlib.asynccontextmanager
+async def keeping_for(
+    keeper: Maintenance, actor: dict[str, JSON]
+) -> AsyncGenerator[Maintenance]:
+    """Maintain the same log for an actor, in a new stream, and sign it at the end."""
+    yield replace(keeper, stream=new_stream(SystemClock()), actor=actor)
+    # An erasure is a transaction of its own, which is not signed by itself.
+    await keeper.sign()
 
 
 async def record_rotation(

@@ -16,6 +16,7 @@ import select
 import socket
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from ..config import Config, Paths, Serve
@@ -36,10 +37,12 @@ from ..service.resumer import Resumer
 from ..service.run_service import Service
 from ..service.run_tasks import RunTasks, Watchers
 from ..service.scheduling import Scheduler
+from ..service.verifying import Verifying
 from .bootstrap import Running, announced, library_of, new_stream, running
-from .maintenance import Maintenance
+from .maintenance import Maintenance, keeping_for
 from .placement import placement_of
 from .retention import SERVICE, retaining
+from .verification import audit_document, kept_document, verify_log
 
 if TYPE_CHECKING:
     from ..store.sql import SqlStore
@@ -68,12 +71,18 @@ class Serving:
 
         resumer: Resumes runs that no host drives.
 
+        keeper: Maintains the log.
+
+        verifying: Verifies it on request.
+
         visits: Who is signed in to the console; ``None``: it has none.
     """
 
     up: Running
     service: Service
     resumer: Resumer
+    keeper: Maintenance = field(init=False)
+    verifying: Verifying = field(init=False)
     visits: Visits | None = field(default=None, init=False)
     _taking: list[asyncio.Task[None]] = field(
         default_factory=list[asyncio.Task[None]], init=False
@@ -171,7 +180,6 @@ async def serving(
         up.store.leases.tell(resumers[0].search)
         service.decided = service.background.suspended = resumers[0].look
         up.host.freezes.thawed = resumers[0].look_again
-        it = Serving(up=up, service=service, resumer=resumers[0])
         keeper = Maintenance(
             store=up.store,
             keys=Keyring(paths.state),
@@ -180,10 +188,24 @@ async def serving(
             actor=SERVICE,
             redact=up.redact,
         )
+
+        async def look(told: Callable[[int], None], *, full: bool) -> dict[str, JSON]:
+            known = *up.tools.config.audit.trusted_keys, *keeper.keys.known()
+            found = await verify_log(up.store, paths.state, known, full=full, told=told)
+            return audit_document(*found)
+
+        it = Serving(up=up, service=service, resumer=resumers[0])
+        it.keeper = keeper
+        it.verifying = Verifying(
+            look=look,
+            now=up.host.clock.now,
+            kept=partial(kept_document, up.store, paths.state),
+        )
         try:
             async with retaining(keeper, lambda: up.tools.config):
                 yield it
         finally:
+            await it.verifying.aclose()
             await service.code.aclose()
             await it.drain(0)
 
@@ -234,7 +256,7 @@ async def serve_http(
     """
     from ..lib.http import Client  # noqa: PLC0415 -- only here
     from ..service.sessions import Sessions  # noqa: PLC0415 -- only here
-    from ..web.app import application  # noqa: PLC0415 -- only here
+    from ..web.app import Upkeep, application  # noqa: PLC0415 -- only here
     from ..web.edge.authentication import (  # noqa: PLC0415 -- only here
         ThawedIdentity,
         identity_of,
@@ -294,6 +316,9 @@ async def serve_http(
             ),
             environ=os.environ,
             visits=it.visits,
+            upkeep=Upkeep(
+                verifying=it.verifying, keeping=partial(keeping_for, it.keeper)
+            ),
         )
         await stack.enter_async_context(listening(app, listener, certificate))
         with stopping(web.stops) as asked:

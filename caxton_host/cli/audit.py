@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import click
 from click.exceptions import Exit
 
 from ..core.calls import JSON
+from ..core.log.runs import erasure_document
 from ..core.names import stream_of
 from ..errors import BadBytes, NotKeptError, UsageError
 from ..lib.machine import local_actor
@@ -17,8 +17,6 @@ from .context import SIGNED, HostApi, on_host, wait
 from .output import AUDIT, FAILED, complain, counted, note, patience, say, show
 from .overrides import check_text
 from .verdict import (
-    CHECKED,
-    audit_document,
     audit_line,
     keyring,
     of_bundle,
@@ -116,6 +114,8 @@ def verify(
       caxton --db sqlite:///copy.db audit verify --copy
       caxton audit verify --bundle run.caxton --key 3b6a27bc...
     """
+    from ..app.verification import CHECKED, audit_document
+
     known = trusted(host, keys)
     kept = [note for path in outside for note in _notes(path)]
     if bundle is None:
@@ -147,33 +147,21 @@ async def _verify(
     full: bool,
 ) -> tuple[Verdict, Verified | None]:
     """Verify the log, and return the verification before it if this one goes on."""
-    from ..lib.machine import SystemClock
-    from ..lib.signing import judge
-    from ..store.incarnation import Marks, signed_here
-    from ..store.verified import Verifications, Verified
-    from ..store.verify import LARGE, verify_since
+    from ..app.verification import verify_log
 
-    state = host.paths().state
     async with host.log() as store:
         stream = stream_of(await store.reader.find_run(run)) if run else None
-        signed = signed_here(store.engine, Marks.of(state))
-        if signed and judge(signed, known) == "trusted":
-            kept.append(signed)
-        past = Verifications.of(store.engine, state, keyring(host)) if again else None
-        before = past.newest() if past and not full else None
-        if before and before.place.tree.size <= LARGE:
-            before = None
-        since = before.place if before else None
         with patience("verifying"):
-            found, place = await verify_since(
-                store.reader, since, stream, trusted=known, outside=kept, copy=copy
+            return await verify_log(
+                store,
+                host.paths().state,
+                known,
+                stream=stream,
+                outside=kept,
+                copy=copy,
+                again=again,
+                full=full,
             )
-    if past and place and found.verdict == "intact":
-        at = SystemClock().now()
-        first = before.full_at if before else at
-        with suppress(OSError):  # The folder may be read-only.
-            past.keep(Verified(place=place, at=at, full_at=first))
-    return found, before
 
 
 @on_host(command.command("export"))
@@ -238,18 +226,15 @@ def export(
 async def _export(
     host: HostApi, run: str, since: list[Note]
 ) -> tuple[str, bytes, NotKeptError | None]:
-    from ..app.bootstrap import open_signed
+    from ..app.maintenance import keeping
     from ..runs.recording import lacking
-    from ..store.export import export
 
-    keys = keyring(host)
-    async with open_signed(host.look(*SIGNED), keys, host.paths().state) as store:
-        run_id = await store.reader.find_run(run)
+    async with keeping(host.look(*SIGNED), host.paths()) as keeper:
+        reader = keeper.store.reader
+        run_id = await reader.find_run(run)
         with patience("exporting"):
-            signed = await store.seal()
-            key = keys.public_key()
-            data = await export(store.reader, run_id, signed, key, since=since)
-            return run_id, data, await lacking(run_id, store.reader)
+            data = await keeper.bundle(run_id, since)
+            return run_id, data, await lacking(run_id, reader)
 
 
 @on_host(command.command("checkpoint"))
@@ -405,17 +390,7 @@ def erase(
     erased, is_gone = wait(_erase(host, run, reason, keep_file=keep_file))
     events = counted(erased.events, "event")
     if as_json:
-        show(
-            {
-                "$type": "caxton.erasure/v1",
-                "run_id": erased.run,
-                "agent": erased.agent,
-                "actor": erased.actor,
-                "reason": erased.reason,
-                "events": erased.events,
-                "scrubbed": is_gone,
-            }
-        )
+        show(erasure_document(erased, scrubbed=is_gone))
     else:
         say(f"erased the data of {events} of run {erased.run}")
     if not is_gone and not keep_file:
@@ -437,4 +412,4 @@ async def _erase(
     async with keeping(host.look(*SIGNED, guarded=True), host.paths()) as keeper:
         with patience("erasing"):
             erased = await keeper.erase(run_id, reason)
-            return erased, not keep_file and await keeper.store.erasure.scrub()
+            return erased, not keep_file and await keeper.scrub()

@@ -24,7 +24,7 @@ from .demo_injection import command as injection
 from .demo_injection import demo_config, demo_request
 from .output import FAILED, counted, note, patience, say, show, to_json
 from .run_text import call_lines, failure, rows
-from .verdict import audit_document, audit_line, keyring
+from .verdict import audit_line, keyring
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -161,6 +161,8 @@ async def _demo(host: HostApi, config: Config) -> _Shown:
 
 
 def _document(shown: _Shown) -> dict[str, JSON]:
+    from ..app.verification import audit_document
+
     return {
         "$type": "caxton.demo/v1",
         "run": shown.run.to_document(),

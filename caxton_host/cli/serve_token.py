@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import secrets
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ..config.fields import parse_duration
-from ..core.calls import JSON
 from ..core.grants.principals import (
     PREFIX,
     SCOPES,
-    SESSION,
-    Principal,
-    Token,
     TokenScope,
-    is_agent_pattern,
-    is_tenant,
 )
 from ..core.names import nearest
-from ..core.text.redact import Redactor
 from ..errors import NotFoundError, UsageError
 from ..lib.machine import SystemClock
 from ..ports.serving import TokenRow
+from ..service.token_making import (
+    Wanted,
+    check_wanted,
+    lifetime,
+    make,
+    token_document,
+    token_state,
+)
 from . import completion
 from .context import SIGNED, HostApi, as_json, wait
 from .output import note, say, show, table
@@ -39,11 +38,6 @@ from .run_text import second
 
 if TYPE_CHECKING:
     from ..config import Config
-
-
-_LONGEST_NAME = 64
-_MOST_YEARS = 100
-_YEAR = 365 * 86400.0
 
 
 @click.group("token")
@@ -70,25 +64,10 @@ class _Lifetime(click.ParamType[float]):
     def convert(
         self, value: str, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        if value == "never":
-            return math.inf
-        seconds = parse_duration(value)
-        if not seconds:
-            self.fail(f"{value!r} is not like 12h, 30d or never", param, ctx)
-        if seconds > _MOST_YEARS * _YEAR:
-            self.fail(f"that is more than {_MOST_YEARS} years", param, ctx)
-        return seconds
-
-
-def _tenant(
-    _ctx: click.Context, _param: click.Parameter, value: str | None
-) -> str | None:
-    if value is not None and not is_tenant(value):
-        raise UsageError(
-            f"--tenant {value[:80]!r} is not the name of a tenant",
-            fix="write at most 64 letters, digits and . _ : - only",
-        )
-    return value
+        try:
+            return lifetime(value)
+        except UsageError as exc:
+            self.fail(str(exc), param, ctx)
 
 
 @command.command("create")
@@ -116,7 +95,6 @@ def _tenant(
 )
 @click.option(
     "--tenant",
-    callback=_tenant,
     metavar="NAME",
     help="The tenant whose runs it sees; default all.",
 )
@@ -183,52 +161,36 @@ def create(
       caxton serve token create --name acme --tenant acme --scope run -o token.txt
     """
     check_text("--name", [name])
-    if len(name) > _LONGEST_NAME or not name.isprintable():
-        raise UsageError(
-            "the name is too long, or has characters that cannot be shown",
-            fix=f"choose one of at most {_LONGEST_NAME} letters",
-        )
     if output is None and sys.stdout is None:  # click would print nothing.
         raise UsageError("stdout is closed", fix="write it to a file with -o FILE")
     # Names of agents and roles are checked against the configuration.
     named = ("agents",) if session or roles or agents != ("*",) else ()
     config = host.look(*SIGNED, *named, guarded=bool(name))
-    if session is not None:
-        if scopes or roles or agents != ("*",):
-            raise UsageError(
-                "a token for a session has no scopes, agents or roles",
-                fix=f"caxton serve token create --session {session}",
-            )
-        _check_session(session, config)
-        scopes, agents = (SESSION,), (session,)
-    else:
-        _check_scopes(scopes)
-        _check_agents(agents, config)
-        _check_roles(roles, scopes, config)
-    token = Token.new(secrets.token_bytes)
-    now = SystemClock().now()
-    row = TokenRow(
-        id=token.id,
-        name=Redactor(config.secrets).text(name),
-        digest=token.digest,
-        scopes=tuple(dict.fromkeys(scopes)),
-        agents=tuple(dict.fromkeys(agents)),
-        roles=tuple(dict.fromkeys(roles)),
-        created_at=now,
-        expires_at=None if expires == math.inf else now + int(expires * 1e6),
+    wanted = Wanted(
+        name=name,
+        scopes=scopes,
+        agents=agents,
+        roles=roles,
         tenant=tenant,
+        session=session,
+        seconds=expires,
     )
+    check_wanted(wanted, config)
+    now = SystemClock().now()
+    token, row = make(wanted, config, now, secrets.token_bytes)
     with _kept(output, token.text):
         wait(_add(host, config, row))
     if as_json and output:
-        show(_document(row, now))
+        show(token_document(row, now))
         return
     if as_json:
         with _undone(host, row):
-            show({**_document(row, now), "token": token.text})
+            show({**token_document(row, now), "token": token.text})
         return
     until = f"until {second(row.expires_at)}" if row.expires_at else "for ever"
-    note(f"token {row.id}: {', '.join(scopes)} with {', '.join(agents)}, {until}")
+    note(
+        f"token {row.id}: {', '.join(row.scopes)} with {', '.join(row.agents)}, {until}"
+    )
     if output:
         note(f"written to {output}, which only you can read")
     else:
@@ -281,70 +243,6 @@ async def _add(host: HostApi, config: Config, row: TokenRow) -> None:
         await keeper.add_token(row)
 
 
-def _check_scopes(scopes: tuple[TokenScope, ...]) -> None:
-    if not scopes:
-        raise UsageError(
-            "the token would allow nothing", fix="add --scope run, or --session NAME"
-        )
-    if "auditor" in scopes and len({*scopes}) > 1:
-        raise UsageError("an auditor has no other scope", fix="create two tokens")
-
-
-def _check_agents(patterns: tuple[str, ...], config: Config) -> None:
-    for pattern in patterns:
-        if not is_agent_pattern(pattern):
-            raise UsageError(
-                f"--agent {pattern!r} is no name of an agent",
-                fix="write a name, with * for any characters",
-            )
-        who = Principal(kind="", id="", scopes=frozenset(), agents=(pattern,))
-        if pattern != "*" and not any(map(who.reaches, config.agents)):
-            raise UsageError(
-                f"--agent {pattern!r} means no agent",
-                fix=_meant(pattern, config.agents, "add it under [agents] first"),
-            )
-
-
-def _check_session(name: str, config: Config) -> None:
-    known = config.sessions
-    if name not in known:
-        raise UsageError(
-            f"there is no session {name!r}",
-            fix=_meant(name, known, "add [sessions.NAME] to caxton.toml first"),
-        )
-
-
-def _check_roles(
-    roles: tuple[str, ...], scopes: tuple[TokenScope, ...], config: Config
-) -> None:
-    known = {
-        role
-        for agent in config.agents.values()
-        for rule in agent.grant.allow
-        if rule.approve
-        for role in rule.approve.by
-    }
-    for role in roles:
-        if role not in known:
-            raise UsageError(
-                f"--role {role!r} is in no rule",
-                fix=_meant(role, known, 'add approve = { by = ["ROLE"] } to a rule'),
-            )
-    if roles and not {"decide", "admin"}.intersection(scopes):
-        raise UsageError(
-            "a role is for approvals, and this token gives none",
-            fix="add --scope decide",
-        )
-
-
-def _meant(word: str, known: Iterable[str], otherwise: str) -> str:
-    names = sorted(known)
-    if not names:
-        return otherwise
-    close = nearest(word, names)
-    return f"did you mean {close}?" if close else f"known are: {', '.join(names)}"
-
-
 @command.command("list")
 @as_json
 @click.pass_obj
@@ -359,7 +257,7 @@ def list_(host: HostApi, as_json: bool) -> None:
     """
     rows, now = wait(_all(host)), SystemClock().now()
     if as_json:
-        show([_document(row, now) for row in rows])
+        show([token_document(row, now) for row in rows])
         return
     table(
         ("id", "name", "scopes", "agents", "roles", "tenant", "expires", "state"),
@@ -372,7 +270,7 @@ def list_(host: HostApi, as_json: bool) -> None:
                 " ".join(row.roles),
                 row.tenant or "",
                 second(row.expires_at) if row.expires_at else "never",
-                _state(row, now),
+                token_state(row, now),
             )
             for row in rows
         ],
@@ -406,7 +304,7 @@ def revoke(host: HostApi, token: str, as_json: bool) -> None:
     now = SystemClock().now()
     wait(_revoke(host, row.id, now))
     if as_json:
-        show(_document(replace(row, revoked_at=now), now))
+        show(token_document(replace(row, revoked_at=now), now))
     else:
         say(f"revoked token {row.id}{' ' * bool(row.name)}{row.name}")
 
@@ -442,26 +340,3 @@ def _named(word: str, rows: list[TokenRow]) -> TokenRow:
         f"there is no token {word!r}",
         fix=f"did you mean {close}?" if close else "caxton serve token list",
     )
-
-
-def _document(row: TokenRow, now: int) -> dict[str, JSON]:
-    return {
-        "$type": "caxton.token/v1",
-        "id": row.id,
-        "name": row.name,
-        "scopes": [*row.scopes],
-        "agents": [*row.agents],
-        "roles": [*row.roles],
-        "tenant": row.tenant,
-        "created_at": row.created_at,
-        "expires_at": row.expires_at,
-        "revoked_at": row.revoked_at,
-        "state": _state(row, now),
-    }
-
-
-def _state(row: TokenRow, now: int) -> str:
-    if row.revoked_at is not None:
-        return "revoked"
-    is_over = row.expires_at is not None and row.expires_at <= now
-    return "expired" if is_over else "good"

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.calls import JSON
 from ..core.log.checkpoint import Note, fingerprint, parse_key
 from ..errors import BadBytes, UsageError
 from .context import HostApi
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 
 _NAMED = 5
-CHECKED = ("chain", "tree", "checkpoints")
 
 
 def keyring(host: HostApi) -> Keyring:
@@ -122,50 +120,3 @@ def refuse(found: Verdict, *, bundled: bool) -> None:
         f"signed by a key that is not trusted, with the fingerprint {mark}",
         "ask its owner, by another way, for the public key; then give it with --key",
     )
-
-
-def audit_document(found: Verdict, before: Verified | None = None) -> dict[str, JSON]:
-    """Return the ``caxton.audit/v1`` document of a verification."""
-    bad, signed, signer = found.first_bad, found.checkpoint, found.signer
-    public = signer.public_key if signer else None
-    return {
-        "$type": "caxton.audit/v1",
-        "verdict": found.verdict,
-        "checked": [*CHECKED],
-        "streams": found.streams,
-        "events": found.events,
-        "erased": found.erased,
-        "erased_runs": [*found.erased_runs],
-        "before": {
-            "events": found.before,
-            "verified_at": before.at,
-            "full_at": before.full_at,
-        }
-        if before
-        else None,
-        "behind": found.behind,
-        "lag": found.lag,
-        "checkpoint": {
-            "origin": signed.origin,
-            "size": signed.size,
-            "root": signed.root.hex(),
-        }
-        if signed
-        else None,
-        "signer": {
-            "trusted": signer.trusted,
-            "fingerprint": fingerprint(public) if public else None,
-        }
-        if signer
-        else None,
-        "faults": [
-            {
-                "kind": fault.kind,
-                "stream": fault.stream,
-                "seq": fault.seq,
-                "message": fault.message,
-            }
-            for fault in found.faults
-        ],
-        "first_bad": {"stream": bad[0], "seq": bad[1]} if bad else None,
-    }

@@ -192,6 +192,10 @@ class Readings(Tails, Protocol):
         """
         ...
 
+    async def tree(self) -> tuple[int, bytes]:
+        """Return how many events the log has, and the root of the tree over them."""
+        ...
+
 
 class LogReader(Readings, Streams, Protocol):
     """All that a host reads of its log."""

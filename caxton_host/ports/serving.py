@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
+from ..core.calls import JSON
 from ..core.grants.principals import SESSION, Principal, TokenScope, scopes_in
-from ..core.log.events import RunHeld, RunReleased
+from ..core.log.events import RunErased, RunHeld, RunReleased
 from .history import LogReader
 from .log import EventLog, Refused, Reservation, SharedStore
 
@@ -165,6 +167,60 @@ class Holds(Protocol):
             StoreError: It could not be stored.
         """
         ...
+
+
+class Keeper(Protocol):
+    """Maintains a log for somebody, and records that."""
+
+    async def erase(self, run_id: str, reason: str) -> RunErased:
+        """
+        Delete the payloads of a run that has ended.
+
+        Raises:
+            NotFoundError: There is no such run.
+
+            NotKeptError: It was erased before.
+
+            UsageError: It goes on or is on hold, or a fork of it is.
+
+            StoreError: It could not be done, and nothing was.
+        """
+        ...
+
+    async def scrub(self) -> bool:
+        """Remove what was erased from the file too; return whether that was done."""
+        ...
+
+    async def bundle(self, run_id: str) -> bytes:
+        """
+        Sign the log, and return a bundle of a run.
+
+        Raises:
+            LogBrokenError: The log is not what was signed.
+        """
+        ...
+
+    async def add_token(self, row: TokenRow) -> None:
+        """
+        Add a token that authenticates callers.
+
+        Raises:
+            UsageError: A token that is good has its name.
+        """
+        ...
+
+    async def revoke_token(self, token_id: str, at: int) -> None:
+        """
+        Revoke a token.
+
+        Raises:
+            NotFoundError: There is none, or it is revoked already.
+        """
+        ...
+
+
+#: Opens what keeps the log for an actor. The log is signed at the end.
+Keeping: TypeAlias = Callable[[dict[str, JSON]], AbstractAsyncContextManager[Keeper]]
 
 
 class ServingStore(SharedStore, Protocol):

@@ -27,6 +27,7 @@ from ..core.log.holds import HOLDS
 from ..core.log.projection import FORGOTTEN, Projection
 from ..core.log.requests import Request
 from ..core.log.runs import CHILD, EVERY, UNDER_WAY, Mark, RunFilter, RunRow
+from ..core.log.tree import Frontier
 from ..core.names import RUN, is_called, run_of, stream_of
 from ..errors import CursorError, LeaseLost, NotFoundError
 from ..lib.codec import sha256
@@ -509,6 +510,12 @@ class MemoryReader:
             return self.notes[max(self.notes)] if self.notes else None
         covering = [known for known in self.notes if known >= size]
         return self.notes[min(covering)] if covering else None
+
+    async def tree(self) -> tuple[int, bytes]:
+        """Return how many events there are, and the root of the tree over them."""
+        grown = Frontier()
+        grown.extend(event.hash for event in self._store.events)
+        return grown.size, grown.root()
 
 
 class MemoryProjections:

@@ -22,6 +22,7 @@ import sqlalchemy as sa
 
 from ..core.log.events import Event, Recorded, RunErased, from_payload
 from ..core.log.runs import EVERY, Mark, RunFilter, RunRow
+from ..core.log.tree import Frontier
 from ..core.names import RUN, stream_of
 from ..errors import CursorError, LogBrokenError, NotFoundError, StoreError
 from ..lib.codec import decode_trusted, sha256
@@ -30,7 +31,17 @@ from .drafts import chosen
 from .erasure import erased_runs
 from .lists import begins, due, going_on, listed, next_due, under_way, waiting
 from .projections import COLUMNS, run_row
-from .schema import ENVELOPE, XID8, blobs, checkpoints, events, payloads, runs, xid
+from .schema import (
+    ENVELOPE,
+    XID8,
+    blobs,
+    checkpoints,
+    events,
+    payloads,
+    runs,
+    tree,
+    xid,
+)
 
 _T = TypeVar("_T")
 
@@ -327,6 +338,17 @@ class Reader:
             query = query.where(checkpoints.c.size >= size).order_by(checkpoints.c.size)
         rows = await self._database.rows(query)
         return bytes(rows[0][0]).decode() if rows else None
+
+    async def tree(self) -> tuple[int, bytes]:
+        """Return how many events the log has, and the root of the tree over them."""
+        grown = await self._database.rows(sa.select(tree.c.size, tree.c.frontier))
+        size, frontier = grown[0] if grown else (0, b"")
+        try:
+            return size, Frontier.parse(size, frontier).root()
+        except (TypeError, ValueError):
+            raise LogBrokenError(
+                "the stored tree of the log is not valid", fix="caxton audit verify"
+            ) from None
 
     async def row(self, run_id: str) -> RunRow | None:
         """Return the run with that id, or ``None``."""

@@ -24,7 +24,7 @@ from contextlib import (
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -43,6 +43,7 @@ from .reader import Reader
 from .schema import blobs, checkpoints, events, payloads, tree, xid
 
 _T = TypeVar("_T")
+Told: TypeAlias = Callable[[int], None]
 
 _AT_ONCE = 1000
 #: Events whose check takes longer than the start of a process.
@@ -68,6 +69,10 @@ class Place:
     origin: str
     position: int
     xid: str = ""
+
+
+def untold(_events: int) -> None:
+    """Tell nobody."""
 
 
 async def verify(
@@ -111,6 +116,7 @@ async def verify_since(  # noqa: PLR0913 -- what `verify` is given
     trusted: Collection[bytes] = (),
     outside: Sequence[Note] = (),
     copy: bool = False,
+    told: Told = untold,
 ) -> tuple[Verdict, Place | None]:
     """
     Check what comes behind a place, and return where a trusted checkpoint ends now.
@@ -131,10 +137,14 @@ async def verify_since(  # noqa: PLR0913 -- what `verify` is given
         outside: The same; of sizes before that place, they were compared then.
 
         copy: See `verify`.
+
+        told: Called in a thread with how many events are verified by then. What it
+            raises ends the verification.
     """
     least = since.tree.size if since else 0
     outside = [note for note in outside if note.checkpoint.size >= least]
     look = partial(_look, reader.engine, stream, trusted, outside, since, copy=copy)
+    look = partial(look, told=lambda events: told(least + events))
     return await asyncio.to_thread(_verify, look)
 
 
@@ -163,6 +173,7 @@ def _look(  # noqa: PLR0913 -- what `verify` was given
     since: Place | None,
     *,
     copy: bool,
+    told: Told,
     lenient: bool,
 ) -> tuple[Verdict, Place | None]:
     shared = engine.dialect.name == "postgresql"
@@ -176,13 +187,13 @@ def _look(  # noqa: PLR0913 -- what `verify` was given
         _connected(engine, lenient=lenient) as connection,
         _tree(connection, since) as grown,
     ):
-        told = claims(said, outside, trusted)
-        roots = Roots(told, grown, numbered=not shared, copy=copy, since=since)
+        ordered = claims(said, outside, trusted)
+        roots = Roots(ordered, grown, numbered=not shared, copy=copy, since=since)
         # A run may be erased during the scan: only runs that were erased before it may
         # have no payload, and only after it all erasures are known.
         restorable = erased_runs(connection, *behind)
         if stream is None:
-            _whole(connection, order, chains, roots, behind)
+            _whole(connection, order, chains, roots, behind, told)
         else:
             _one(connection, stream, order, chains, roots)
         if chains.erased:
@@ -226,12 +237,13 @@ def _is_run(stream: str) -> bool:
     return stream.startswith(RUN)
 
 
-def _whole(
+def _whole(  # noqa: PLR0913, PLR0917 -- the parts of one pass
     connection: sa.Connection,
     order: Sequence[sa.ColumnElement[Any]],
     chains: Chains,
     roots: Roots,
     behind: Sequence[sa.ColumnElement[bool]],
+    told: Told,
 ) -> None:
     query = _stored().add_columns(events.c.position).order_by(*order)
     if behind:
@@ -251,6 +263,7 @@ def _whole(
             [row[_TIME] for row in page],
             [row[_WIDTH] for row in page],
         )
+        told(chains.events)
 
 
 def _one(

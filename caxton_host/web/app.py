@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 from starlette.responses import Response
@@ -16,10 +18,20 @@ from ..config import Config, Serve
 from ..core.calls import JSON
 from ..core.grants.principals import Principal
 from ..errors import ForbiddenError, StoreError
+from ..ports.serving import Keeper, Keeping
 from ..ports.tools import ToolSource
 from ..service.run_service import Service
+from ..service.verifying import Verifying
 from .api.openapi import OPERATIONS, document
-from .api.operations import PREFIX, ApiContext, answer, routes, text_of, wrong_method
+from .api.operations import (
+    PREFIX,
+    ApiContext,
+    answer,
+    read_only,
+    routes,
+    text_of,
+    wrong_method,
+)
 from .edge.authentication import Identity, ThawedIdentity, documented, metadata
 from .edge.messages import Refusal, why
 from .edge.middleware import MCP, ConcurrencyLimit, Edge
@@ -39,6 +51,30 @@ _PATIENCE = 5.0
 _FRESH = 1.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upkeep:
+    """
+    What verifies and maintains the log of a host.
+
+    Attributes:
+        verifying: Verifies it.
+
+        keeping: See `Keeping`; ``None``: nothing can be changed.
+
+        reading: Why not.
+    """
+
+    verifying: Verifying
+    keeping: Keeping | None = None
+    reading: str = ""
+
+
+@contextlib.asynccontextmanager
+async def _unkept(why: str, _actor: dict[str, JSON]) -> AsyncGenerator[Keeper]:
+    raise read_only(why or "the log is not kept by this process")
+    yield
+
+
 def application(  # noqa: PLR0913 -- each may be left out
     service: Service,
     identity: Identity,
@@ -51,6 +87,7 @@ def application(  # noqa: PLR0913 -- each may be left out
     tools: ToolSource | None = None,
     environ: Mapping[str, str] = os.environ,
     visits: Visits | None = None,
+    upkeep: Upkeep | None = None,
 ) -> Edge:
     """
     Return the application: control API, console, MCP, health and metrics.
@@ -75,7 +112,10 @@ def application(  # noqa: PLR0913 -- each may be left out
         environ: Where variables of the configuration are looked up.
 
         visits: Who is signed in to the console; ``None``: it is not served.
+
+        upkeep: Verifies and maintains the log; ``None``: nothing does.
     """
+    upkeep = upkeep or Upkeep(verifying=Verifying(now=service.host.clock.now))
     desk = ApiContext(
         service=service,
         tools=tools or service.host.tools,
@@ -84,6 +124,10 @@ def application(  # noqa: PLR0913 -- each may be left out
         streams=ConcurrencyLimit(
             each=_STREAMS_EACH, all=_STREAMS, what="event streams"
         ),
+        verifying=upkeep.verifying,
+        keeping=upkeep.keeping or partial(_unkept, upkeep.reading),
+        anybody=serve.allow_unauthenticated,
+        reading=upkeep.reading,
     )
     console = Console(desk=desk, visits=visits) if visits else None
     open_ = _open(serve, ready=_Readiness(service, ready))

@@ -131,6 +131,22 @@ class Principal:
         """Return whether it may use an agent."""
         return any(fnmatchcase(agent, pattern) for pattern in self.agents)
 
+    def covers(self, pattern: str) -> bool:
+        """
+        Return whether it may use every agent that a pattern means.
+
+        >>> ann = Principal(kind="", id="", scopes=frozenset(), agents=("bank-*",))
+        >>> ann.covers("bank-eu-*"), ann.covers("bank*"), ann.covers("*")
+        (True, False, False)
+        """
+        # A star of the pattern is matched by a star only, not by one character.
+        is_open = "*" in pattern
+        return any(
+            fnmatchcase(pattern, own)
+            for own in self.agents
+            if not (is_open and {*"?["} & {*own})
+        )
+
     def opens(self, session: str) -> bool:
         """Return whether it may be the client of a session."""
         return session in self.sessions or self.kind == "local"

@@ -15,6 +15,7 @@ from ..names import AGENTS, called_run, is_called, run_of
 from .events import (
     ApprovalRequested,
     Recorded,
+    RunErased,
     ToolInvoked,
     outcome_of,
 )
@@ -484,3 +485,16 @@ def outcome_word(outcome: Outcome) -> str:
     if isinstance(outcome, Completed):
         return "tool_error" if outcome.is_error else "ok"
     return "denied" if isinstance(outcome, Denied) else "failed"
+
+
+def erasure_document(erased: RunErased, *, scrubbed: bool) -> dict[str, JSON]:
+    """Return the ``caxton.erasure/v1`` document; *scrubbed*: the file lost it too."""
+    return {
+        "$type": "caxton.erasure/v1",
+        "run_id": erased.run,
+        "agent": erased.agent,
+        "actor": erased.actor,
+        "reason": erased.reason,
+        "events": erased.events,
+        "scrubbed": scrubbed,
+    }

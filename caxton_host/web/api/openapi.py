@@ -14,12 +14,26 @@ from ...core.calls import JSON
 from ...core.grants.principals import SCOPES
 from ...core.log.runs import ENDS
 from ..edge.messages import KINDS
-from . import agents, approvals, events, freezes, log, runs, schedules, servers
+from . import (
+    access,
+    agents,
+    approvals,
+    events,
+    evidence,
+    freezes,
+    log,
+    runs,
+    schedules,
+    servers,
+)
 from .operations import IN_PATH, PREFIX, Answer, Operation, Parameter
 
 OPERATIONS: tuple[Operation, ...] = tuple(
     operation
-    for part in (runs, events, approvals, freezes, schedules, servers, agents, log)
+    for part in (
+        *(runs, events, approvals, freezes, schedules, servers, agents, log),
+        *(evidence, access),
+    )
     for operation in part.OPERATIONS
 )
 
@@ -81,6 +95,19 @@ _RUN = _document(
     parent=_MAYBE_TEXT,
     called_by=_MAYBE_NUMBER,
 )
+
+_TOKEN: dict[str, JSON] = {
+    "id": _TEXT,
+    "name": _TEXT,
+    "scopes": _TEXTS,
+    "agents": _TEXTS,
+    "roles": _TEXTS,
+    "tenant": _MAYBE_TEXT,
+    "created_at": _TIME,
+    "expires_at": _MAYBE_NUMBER,
+    "revoked_at": _MAYBE_NUMBER,
+    "state": {"enum": ["good", "expired", "revoked"]},
+}
 
 _SERVER = _document(
     "server",
@@ -320,6 +347,34 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
     "Checkpoint": _document(
         "checkpoint", origin=_TEXT, size=_NUMBER, root=_TEXT, note=_TEXT
     ),
+    "Verification": _document(
+        "verification",
+        tree=_MAP,
+        verified=_MAYBE_NUMBER,
+        last=_MAYBE_MAP,
+        kept=_MAYBE_MAP,
+    ),
+    "Erasure": _document(
+        "erasure",
+        run_id=_TEXT,
+        agent=_TEXT,
+        actor=_MAP,
+        reason=_TEXT,
+        events=_NUMBER,
+        scrubbed=_FLAG,
+    ),
+    "Token": _document("token", **_TOKEN),
+    "NewToken": _document("token", **_TOKEN, token=_TEXT),
+    "Tokens": _document("tokens", tokens=_list("Token")),
+    "Host": _document(
+        "host",
+        host=_TEXT,
+        alive=_FLAG,
+        this=_FLAG,
+        started_at=_MAYBE_NUMBER,
+        runs=_NUMBER,
+    ),
+    "Hosts": _document("hosts", hosts=_list("Host")),
 }
 
 

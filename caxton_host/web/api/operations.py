@@ -26,9 +26,11 @@ from ...core.grants.principals import Principal
 from ...core.grants.principals import Scope as Right
 from ...errors import ForbiddenError
 from ...lib.json_schema import input_check
+from ...ports.serving import Keeping
 from ...ports.tools import ToolSource
 from ...runs.admission import RunQueue
 from ...service.run_service import Service
+from ...service.verifying import Verifying
 from ..edge.messages import GoneError, Refusal, check_media
 from ..edge.middleware import ConcurrencyLimit
 from .cursors import Cursors
@@ -88,7 +90,7 @@ _DIGEST: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 IN_PATH: Mapping[str, tuple[Schema, str]] = {
     "run": (_ID, "The id of a run."),
     "seq": (_SEQ, "The number of an event of the run."),
-    "name": (_NAME, "The name of a server or an agent."),
+    "name": (_NAME, "The name of a server or an agent, or the id of a token."),
     "sha256": (_DIGEST, "The SHA-256 of the bytes, in hex."),
     "size": (_SEQ, "How many events the checkpoint must cover."),
 }
@@ -122,6 +124,14 @@ class ApiContext:
 
         streams: Limits streams of events.
 
+        verifying: Verifies the log.
+
+        keeping: Opens what erases runs, makes bundles, and adds and revokes tokens.
+
+        anybody: Callers without a token are the local user.
+
+        reading: Why nothing can be changed here; ``""``: it can.
+
         editing: Held while the configuration is changed.
 
         cursors: Those of the whole log.
@@ -134,6 +144,10 @@ class ApiContext:
     environ: Mapping[str, str] = field(repr=False)
     edit: bool
     streams: ConcurrencyLimit
+    verifying: Verifying
+    keeping: Keeping
+    anybody: bool = False
+    reading: str = ""
     editing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     cursors: Cursors = field(default_factory=Cursors, init=False)
     readers: RunQueue = field(default_factory=_readers, init=False)
@@ -176,6 +190,14 @@ class Asked:
         value = self.given[name]
         assert isinstance(value, int)  # noqa: S101 -- see `Parameter`
         return value
+
+
+def read_only(why: str) -> ForbiddenError:
+    """Return the refusal of what changes something, where nothing can be changed."""
+    return ForbiddenError(
+        f"nothing can be changed, started or signed here: {why}",
+        fix="caxton ui, on the host",
+    )
 
 
 Handler: TypeAlias = Callable[[Asked], Awaitable[Response]]
@@ -295,6 +317,8 @@ class Operation:
         """
         who: Principal = request.scope["caxton.principal"]
         if not self._is_for(who):
+            if desk.reading:
+                raise read_only(desk.reading)
             is_tenants = self._is_for(replace(who, tenant=None))
             raise ForbiddenError(
                 f"the scope {' or '.join(self.scopes)} is required"

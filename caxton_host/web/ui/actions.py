@@ -7,11 +7,13 @@ from typing import Any, TypeAlias
 
 from ...core.calls import JSON
 from ..edge.messages import Refusal
+from . import access
 from .asking import Asking, number
-from .views import json_of
+from .views import Shown, json_of
 
 Fields: TypeAlias = Mapping[str, str]
-Action: TypeAlias = Callable[[Asking, Fields], Awaitable[str | None]]
+#: Returns where to go on, or what is shown only now; ``None``: back to the page.
+Action: TypeAlias = Callable[[Asking, Fields], Awaitable[str | Shown | None]]
 
 _SELECTED = "run:"
 _FIELD = "field:"
@@ -158,5 +160,9 @@ ACTIONS: Mapping[str, tuple[Action, str]] = {
     "addServer": (_server("addServer"), "The server is added."),
     "changeServer": (_server("changeServer"), "The server is changed."),
     "removeServer": (_simple("removeServer"), "The server is removed."),
+    "startVerification": (access.start, "The log is being verified."),
+    "eraseRun": (access.erased, "The data of the run is erased."),
+    "createToken": (access.made, ""),
+    "revokeToken": (access.revoked, "The token is revoked."),
     "thaw": (_simple("thaw", "kind", "name", "reason"), "It is thawed."),
 }

@@ -26,10 +26,11 @@ from ...errors import ForbiddenError
 from ..api.operations import ApiContext, wrong_method
 from ..edge.authentication import Unauthenticated
 from ..edge.messages import Problem, Refusal
+from . import access, views
 from .actions import ACTIONS
 from .asking import Asking
 from .render import form_field, page
-from .views import IMAGES, VIEWS, WAITING, View, waits
+from .views import IMAGES, WAITING, Shown, View, waits
 from .visits import PATH, Visit, Visits
 
 SIGN_IN = f"{PATH}/sign-in"
@@ -55,7 +56,10 @@ _PAGES = (
     (f"{PATH}/agents", "Agents"),
     (f"{PATH}/servers", "Servers"),
     (f"{PATH}/evidence", "Evidence"),
+    (f"{PATH}/access", "Access"),
 )
+#: Paths below `PATH`, and their pages.
+VIEWS: Mapping[str, View] = {**views.VIEWS, **access.VIEWS}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -135,6 +139,7 @@ class Console:
             *(Route(path, _redirect(f"{PATH}/runs")) for path in (PATH, f"{PATH}/")),
             *(Route(PATH + path, self._view(view)) for path, view in VIEWS.items()),
             Route(f"{PATH}/runs/{{run}}/image/{{sha256}}", self._endpoint(self._image)),
+            Route(f"{PATH}/runs/{{run}}/bundle", self._endpoint(self._bundle)),
             Route(f"{PATH}/runs/{{run}}/live", self._endpoint(self._live)),
             Route(f"{PATH}/do/{{action}}", self._endpoint(self._do)),
             Route(f"{PATH}/sign-out", self._endpoint(self._sign_out)),
@@ -152,17 +157,19 @@ class Console:
             if request.method not in {"GET", "HEAD"}:
                 raise wrong_method(request.method, ("GET", "HEAD"))
             asking = self._asking(request)
-            shown = await view(asking)
-            values = {"title": shown.title, **shown.values}
-            if "inbox" not in values:
-                waiting = await asking.maybe("listApprovals", limit=WAITING)
-                values["inbox"] = waiting and waits(waiting)
-            response = self._page(shown.template, asking, values)
+            response = await self._shown(asking, await view(asking))
             if again := self.visits.renewed(asking.visit):
                 response.headers.append("set-cookie", again)
             return response
 
         return self._endpoint(handle)
+
+    async def _shown(self, asking: Asking, shown: Shown) -> Response:
+        values = {"title": shown.title, **shown.values}
+        if "inbox" not in values:
+            waiting = await asking.maybe("listApprovals", limit=WAITING)
+            values["inbox"] = waiting and waits(waiting)
+        return self._page(shown.template, asking, values)
 
     # -- signing in and out
 
@@ -221,6 +228,8 @@ class Console:
             there = await act(asking, fields)
         except KeyError as exc:
             raise Refusal("bad-request", f"the form lacks {exc.args[0]}") from None
+        if isinstance(there, Shown):
+            return await self._shown(asking, there)
         path = there or _inside(fields.get("back"))
         mark = "&" if "?" in path else "?"
         return _redirect(f"{path}{mark}done={name}")
@@ -233,6 +242,9 @@ class Console:
         if media not in IMAGES:
             raise Refusal("not-found", "it is no image")
         return Response(data, headers=_HEADERS, media_type=media)
+
+    async def _bundle(self, request: Request) -> Response:
+        return await self._asking(request).response("exportRun", **request.path_params)
 
     async def _live(self, request: Request) -> Response:
         """Stream the events of a run."""
@@ -286,6 +298,8 @@ class Console:
             "told": told,
             "inbox": 0,
             "live": None,
+            "again": False,
+            "reading": self.desk.reading,
             "kinds": _KINDS,
             **values,
         }

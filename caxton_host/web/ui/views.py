@@ -130,7 +130,7 @@ async def run(asking: Asking) -> Shown:
         "run": found,
         "going_on": GOING_ON,
         "mine": asking.who.owns(found["actor"]) if found["actor"] else False,
-        "may": _may(asking),
+        "may": may(asking),
         "rows": rows,
         "chosen": chosen,
         "doubt": _doubt(found, rows),
@@ -167,8 +167,10 @@ def _payload(events: Iterable[Mapping[str, Any]], kind: str) -> Any:  # noqa: AN
     return next((one["payload"] for one in events if one["type"] == kind), None)
 
 
-def _may(asking: Asking) -> dict[str, bool]:
+def may(asking: Asking) -> dict[str, bool]:
+    """Return which of these scopes the caller has."""
     return {
+        "auditor": asking.who.may("auditor"),
         "run": asking.who.may("run"),
         "decide": asking.who.may("decide"),
         "admin": asking.who.may("admin"),
@@ -346,23 +348,6 @@ def json_of(text: str, name: str) -> JSON:
         ) from None
 
 
-async def evidence(asking: Asking) -> Shown:
-    """Show what proves that the log is whole, and what is frozen."""
-    newest = await asking.maybe("newestCheckpoint")
-    frozen: Any = await asking.maybe("listFreezes") or {"freezes": []}
-    due: Any = await asking.maybe("listSchedules") or {"schedules": []}
-    return Shown(
-        template="evidence",
-        title="Evidence",
-        values={
-            "checkpoint": newest,
-            "freezes": frozen["freezes"],
-            "schedules": due["schedules"],
-            "may": _may(asking),
-        },
-    )
-
-
 #: Paths below ``/ui``, and their pages.
 VIEWS: Mapping[str, View] = {
     "/runs": runs,
@@ -372,5 +357,4 @@ VIEWS: Mapping[str, View] = {
     "/agents": agents,
     "/servers": servers,
     "/servers/{name}": server,
-    "/evidence": evidence,
 }

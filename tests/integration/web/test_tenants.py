@@ -129,6 +129,14 @@ ROUTES: Mapping[str, Row] = {
     "removeServer": Row(REFUSED, auditor=False),
     "newestCheckpoint": Row(REFUSED, auditor=True),
     "coveringCheckpoint": Row(REFUSED, auditor=True),
+    "showVerification": Row(REFUSED, auditor=True),
+    "startVerification": Row(REFUSED, auditor=True),
+    "exportRun": Row(REFUSED, auditor=True),
+    "eraseRun": Row(REFUSED, auditor=False, body={"reason": "x"}),
+    "listTokens": Row(REFUSED, auditor=False),
+    "createToken": Row(REFUSED, auditor=False, body={"expires": "1h"}),
+    "revokeToken": Row(REFUSED, auditor=False),
+    "listHosts": Row(REFUSED, auditor=True),
 }
 #: The methods of MCP that tell of the configuration only, and those that name runs.
 OF_CONFIG = {
@@ -225,6 +233,7 @@ async def world(folder: Path) -> AsyncGenerator[World]:
         Serve(edit=True),
         mcp=mcp,
         scrape=lambda: ("text/plain", b"runs 1"),
+        upkeep=office.upkeep,
     )
     with bind("127.0.0.1", 0) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -19,6 +19,7 @@ function refresh() {
     const now = request.responseXML?.getElementById("main");
     const was = document.getElementById("main");
     if (request.status === 200 && now && was) show(was, now, request.responseXML?.title ?? "");
+    if (now?.dataset.again) soon();
   };
   request.send();
 }
@@ -61,6 +62,9 @@ if (main?.dataset.live) {
   source = new EventSource(`${main.dataset.live}?${query}`);
   for (const kind of (main.dataset.kinds ?? "").split(" ")) source.addEventListener(kind, soon);
 }
+
+// What counts on a page without events of its own.
+if (main?.dataset.again) soon();
 
 // j and k step through rows, / goes to the first filter, i to the inbox.
 document.addEventListener("keydown", (event) => {

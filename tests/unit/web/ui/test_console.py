@@ -23,7 +23,7 @@ from caxton_host.testing import FakeClock, FakeTools
 from caxton_host.web.api.openapi import OPERATIONS
 from caxton_host.web.app import application
 from caxton_host.web.ui.actions import ACTIONS
-from caxton_host.web.ui.views import VIEWS
+from caxton_host.web.ui.console import VIEWS
 from caxton_host.web.ui.visits import Visits
 from tests.hostile_texts import HOSTILE
 from tests.office import ANN, BOSS, EVE, Names, Office, who
@@ -46,17 +46,22 @@ ASKED = Grant(allow=(replace(rule("demo/*"), approve=Approve()),))
 
 @asynccontextmanager
 async def browsing(
-    office: Office, name: str = "boss", serve: Serve | None = None
+    office: Office,
+    name: str = "boss",
+    serve: Serve | None = None,
+    people: Names = PEOPLE,
 ) -> AsyncGenerator[httpx.AsyncClient]:
     """Yield a browser in which somebody is signed in; ``""``: nobody."""
     visits = Visits(
         key=b"k" * 32,
-        identity=PEOPLE,
+        identity=people,
         clock=FakeClock(),
         local=Principal(kind="local", id="me", scopes=frozenset({"admin"})),
         name=NAME,
     )
-    app = application(office.service, PEOPLE, serve or Serve(), visits=visits)
+    app = application(
+        office.service, people, serve or Serve(), visits=visits, upkeep=office.upkeep
+    )
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url=HOME
     ) as client:
@@ -486,7 +491,7 @@ TAGS = {
     *("textarea", "fieldset", "legend", "p", "h1", "h2", "h3", "b", "small", "code"),
     *("details", "summary", "dl", "dt", "dd", "ol", "ul", "li", "table", "caption"),
     *("thead", "tbody", "tr", "th", "td", "div", "section", "svg", "rect", "time"),
-    *("br", "pre", "img"),
+    *("br", "pre", "img", "progress"),
 }
 
 

@@ -112,7 +112,7 @@ class Serving:
 
     def offered(self) -> list[AgentDescription]:
         """Return the agents that this host offers."""
-        return self.service.agents(_local())
+        return self.service.agents(local_user())
 
     async def ready(self) -> Mapping[str, JSON]:
         """Return the document of a readiness check."""
@@ -296,7 +296,7 @@ async def serve_http(
                 key=key,
                 identity=ThawedIdentity(identity, lambda: it.up.host.freezes.now),
                 clock=it.up.host.clock,
-                local=_local(),
+                local=local_user(),
                 name=name_for(key, listener.getsockname()[1]) if on_loopback else "",
                 others=frozenset(map(str.lower, limits.allowed_hosts)),
                 secure=certificate is not None,
@@ -345,7 +345,7 @@ async def serve_stdio(
 
     async with serving(config, paths, load=load) as it:
         it.begin()
-        talking = await _until_asked(exchange(it.service, _local()))
+        talking = await _until_asked(exchange(it.service, local_user()))
         left = await it.drain(config.serve.drain)
     await _ended(talking)
     return left
@@ -373,7 +373,7 @@ async def connect_session(
         sessions = Sessions.of(up.host, up.store, lambda: up.tools.config)
         sessions.agent(session)
         async with sessions.running():
-            talking = await _until_asked(exchange(sessions, _local(), session))
+            talking = await _until_asked(exchange(sessions, local_user(), session))
     await _ended(talking)
 
 
@@ -418,7 +418,8 @@ def _unread(gone: Callable[[], None]) -> Generator[None]:
             loop.remove_reader(watched.fileno())
 
 
-def _local() -> Principal:
+def local_user() -> Principal:
+    """Return the user of this process, who may do everything."""
     actor = local_actor()
     return Principal(
         kind=str(actor["kind"]),

@@ -33,7 +33,7 @@ from .output import (
     to_json,
 )
 from .run_text import remark
-from .verdict import of_bundle, refuse, trusted
+from .verdict import believe
 
 if TYPE_CHECKING:
     from ..config import Config
@@ -128,7 +128,7 @@ def command(
     with interrupt.interruptible() if step else nullcontext():
         if bundle is None:
             found = wait(_replay(host, wanted))
-        elif believed := _believed(host, bundle, keys):
+        elif believed := believe(host, bundle, keys):
             found = wait(_replay_bundle(host, believed, wanted))
         else:
             ctx.exit(AUDIT)
@@ -178,19 +178,6 @@ async def _replay_bundle(host: HostApi, bundle: Bundle, wanted: _Wanted) -> Repl
     return await _execute(
         host, host.look(*_OF_REPLAY), bundle.header.run, store, wanted
     )
-
-
-def _believed(host: HostApi, path: Path, keys: tuple[str, ...]) -> Bundle | None:
-    """
-    Return a bundle if a trusted key signed it; otherwise report why not.
-
-    Nothing in it is interpreted before that.
-    """
-    bundle, found = of_bundle(path, trusted(host, keys))
-    if bundle is None or found.verdict != "intact":
-        refuse(found, bundled=True)
-        return None
-    return bundle
 
 
 async def _execute(

@@ -62,6 +62,19 @@ def of_bundle(
         return bundle, check_bundle(bundle, known, kept)
 
 
+def believe(host: HostApi, path: Path, keys: tuple[str, ...]) -> Bundle | None:
+    """
+    Return a bundle if a trusted key signed it; otherwise report why not.
+
+    Nothing in it is interpreted before that.
+    """
+    bundle, found = of_bundle(path, trusted(host, keys))
+    if bundle is None or found.verdict != "intact":
+        refuse(found, bundled=True)
+        return None
+    return bundle
+
+
 def audit_line(found: Verdict) -> str:
     """Return the outcome of a verification in a line."""
     events = counted(found.events, "event")

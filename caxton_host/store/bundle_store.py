@@ -322,6 +322,17 @@ class BundleStore:
             for part, events in zip(bundle.header.parts, bundle.events, strict=True)
         }
         self._blobs = bundle.blobs
+        self._erasures = [
+            _recorded(part.erased.stream, event, part.erased.index)
+            for part, event in zip(bundle.header.parts, bundle.erasures, strict=True)
+            if part.erased and event
+        ]
+
+    def recorded(self) -> Iterator[Recorded]:
+        """Yield all events, and the erasures of those whose payloads are missing."""
+        for name, (part, events) in self._streams.items():
+            yield from (_recorded(name, event, part.index) for event in events)
+        yield from self._erasures
 
     def create(self, stream: str, trace: Trace | None = None) -> EventLog:
         """Refuse: a bundle takes no events."""
@@ -361,8 +372,7 @@ class BundleStore:
         if stream not in self._streams:
             return []
         part, events = self._streams[stream]
-        last = part.index
-        return [_recorded(part.stream, event, last) for event in events]
+        return [_recorded(stream, event, part.index) for event in events]
 
     async def blob(self, sha256: str) -> bytes:
         """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..core.calls import JSON
@@ -256,6 +256,16 @@ class MemoryStore:
         await log.append(*events, blobs=blobs)
         return log
 
+    def load(self, events: Iterable[Recorded], blobs: Mapping[str, bytes]) -> None:
+        """Take what was recorded elsewhere, each stream in order, to be read here."""
+        for one in events:
+            mine = replace(one, position=len(self.events) + 1)
+            self.events.append(mine)
+            self.streams.setdefault(one.stream, []).append(mine)
+            if run_id := run_of(one.stream):
+                self._project(run_id, mine)
+        self.blobs |= blobs
+
     async def record(self, stream: str, events: Sequence[Event]) -> None:
         """Add *events* to the end of a stream."""
         known = stream in self.streams
@@ -307,7 +317,7 @@ class MemoryStore:
         self.commits.setdefault(stream, []).append(len(line))
         return True
 
-    def _project(self, run_id: str, draft: Draft) -> None:
+    def _project(self, run_id: str, draft: Draft | Recorded) -> None:
         known = self.folded.setdefault(run_id, Projection(run_id))
         known.apply(draft.type, draft.event, draft.recorded_at, draft.trace_id)
         if known.row:

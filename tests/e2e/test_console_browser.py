@@ -24,7 +24,10 @@ from .test_cli_cancel import until
 pytestmark = pytest.mark.browser
 
 CHROMIUM = "/usr/bin/chromium"
-PAGES = ("/ui/runs", "/ui/inbox", "/ui/agents", "/ui/servers", "/ui/evidence")
+PAGES = tuple(
+    f"/ui/{name}"
+    for name in ("runs", "inbox", "agents", "servers", "evidence", "access")
+)
 ASKS = '[[agents.a.allow]]\ntools = ["demo/*"]\n'
 #: Without a name a phone in one's hand, 320 px wide, and a desktop.
 SIZES = {"phone": (320, 640), "desktop": (1280, 900)}
@@ -201,6 +204,15 @@ def test_approve_one_and_refuse_one(shell: Shell, browser: Browser) -> None:
     assert desk.wrong == []
 
 
+def test_is_this_log_whole(desk: Desk) -> None:
+    page = desk.page
+    page.get_by_role("link", name="Evidence").click()
+    page.get_by_role("button", name="Verify").click()
+    # Nobody loads the page again.
+    page.locator(".state.intact").wait_for()
+    assert re.search(r"\d+ events in 4 streams", page.locator("main").inner_text())
+
+
 def test_a_run_that_goes_on_is_followed(desk: Desk, shell: Shell) -> None:
     shell.write("a.wasm", guest(call("mcp__demo__slow", seconds=3), output="late"))
     desk.host.start("a")
@@ -245,7 +257,13 @@ def test_pages_have_no_finding_of_axe_and_fit_the_screen(
     home = desk.page.url.partition("/ui")[0]
     desk.open_run()
     run = desk.page.url.partition("/ui")[2]
-    for path in (*PAGES, f"/ui{run}", f"/ui{run}?seq=2", "/ui/servers/demo"):
+    for path in (
+        *PAGES,
+        f"/ui{run}",
+        f"/ui{run}?seq=2",
+        f"/ui{run}/erase",
+        "/ui/servers/demo",
+    ):
         page.goto(home + path)
         page.evaluate(axe)
         found = page.evaluate("axe.run()")["violations"]

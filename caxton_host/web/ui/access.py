@@ -29,7 +29,7 @@ async def evidence(asking: Asking) -> Shown:
         values={
             "checkpoint": await asking.maybe("newestCheckpoint"),
             "verification": found,
-            "again": found is not None and found["verified"] is not None,
+            "counting": found is not None and found["verified"] is not None,
             "freezes": frozen["freezes"],
             "schedules": due["schedules"],
             "may": may(asking),

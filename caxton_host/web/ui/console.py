@@ -298,7 +298,7 @@ class Console:
             "told": told,
             "inbox": 0,
             "live": None,
-            "again": False,
+            "counting": False,
             "reading": self.desk.reading,
             "kinds": _KINDS,
             **values,

@@ -19,7 +19,7 @@ function refresh() {
     const now = request.responseXML?.getElementById("main");
     const was = document.getElementById("main");
     if (request.status === 200 && now && was) show(was, now, request.responseXML?.title ?? "");
-    if (now?.dataset.again) soon();
+    if (now?.dataset.counting) soon();
   };
   request.send();
 }
@@ -64,7 +64,7 @@ if (main?.dataset.live) {
 }
 
 // What counts on a page without events of its own.
-if (main?.dataset.again) soon();
+if (main?.dataset.counting) soon();
 
 // j and k step through rows, / goes to the first filter, i to the inbox.
 document.addEventListener("keydown", (event) => {

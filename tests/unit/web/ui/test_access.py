@@ -17,6 +17,8 @@ from caxton_host.core.log.events import RunErased, RunHeld, TokenCreated, TokenR
 from caxton_host.errors import LogBrokenError, StoreError
 from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.ports.serving import TokenRow
+from caxton_host.web.app import Upkeep
+from caxton_host.web.ui.actions import ACTIONS
 from tests.hostile_texts import HOSTILE
 from tests.office import ANN, Names, Office
 from tests.scene import ended
@@ -88,7 +90,7 @@ async def test_one_verification_is_under_way_and_its_page_counts(
 
     assert asked == [True]
     assert "Verified: 3 of" in page.text
-    assert 'data-again="yes"' in page.text
+    assert 'data-counting="yes"' in page.text
     assert 'name="full"' not in page.text
     assert "Nobody has verified it here" in after.text
 
@@ -400,3 +402,49 @@ async def test_hosts_are_shown_with_what_they_drive(tmp_path: Path) -> None:
     assert "this one" in rows[1]
     assert "lost" in rows[1]
     assert 'data-label="Runs">1<' in rows[1]
+
+
+# -- what is only read
+
+
+@pytest.mark.parametrize("action", [*ACTIONS])
+async def test_where_nothing_can_be_changed_every_action_says_why(
+    tmp_path: Path, action: str
+) -> None:
+    # law 4
+    office = Office(tmp_path)
+    run = await ended_run(office)
+    reading = Upkeep(verifying=office.upkeep.verifying, reading="it is a bundle")
+    before = list(office.scene.store.events)
+    what = {"runs": "cancel", "approval": "approveCall"}.get(action, "accept")
+    fields = {
+        "run": run,
+        f"run:{run}": "on",
+        "seq": "2",
+        "name": "demo",
+        "id": "0",
+        "what": what,
+        "kind": "agent",
+        "choice": "fail",
+        "reason": "x",
+        "expires": "1h",
+        "scope:run": "on",
+        "confirm": run[:13],
+    }
+    async with browsing(office, "aud", upkeep=reading) as client:
+        page = await client.get(f"/ui/runs/{run}?seq=2")
+        found = await sent(client, action, **fields)
+        bundle = await client.get(f"/ui/runs/{run}/bundle")
+        lists = [await client.get(f"/ui/{it}") for it in ("runs", "evidence", "access")]
+
+    said = "nothing can be changed, started or signed here: it is a bundle"
+    if action == "startVerification":
+        assert found.status_code == 303
+    else:
+        assert (found.status_code, said in found.text) == (403, True)
+    assert (bundle.status_code, said in bundle.text) == (403, True)
+    for one in (page, *lists):
+        assert "Read only: it is a bundle." in one.text
+        forms = re.findall(r'action="/ui/(?:do/)?([\w-]+)"', one.text)
+        assert {*forms} <= {"sign-out", "startVerification", "runs"}
+    assert office.scene.store.events == before

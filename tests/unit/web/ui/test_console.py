@@ -21,7 +21,7 @@ from caxton_host.core.grants.principals import Principal, Scope
 from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.testing import FakeClock, FakeTools
 from caxton_host.web.api.openapi import OPERATIONS
-from caxton_host.web.app import application
+from caxton_host.web.app import Upkeep, application
 from caxton_host.web.ui.actions import ACTIONS
 from caxton_host.web.ui.console import VIEWS
 from caxton_host.web.ui.visits import Visits
@@ -33,7 +33,12 @@ NAME = "caxton-0123456789ab.localhost"
 HOME = f"http://{NAME}:8080"
 STATIC = ("console.css", "console.js", "icon.svg")
 ACME = replace(who("tess", "admin"), tenant="acme")
-PEOPLE = Names({one.id: one for one in (ANN, BOSS, EVE, ACME, who("dora", "decide"))})
+PEOPLE = Names(
+    {
+        one.id: one
+        for one in (ANN, BOSS, EVE, ACME, who("dora", "decide"), who("aud", "auditor"))
+    }
+)
 NO_RUN = "0" * 36
 FROM_HERE = {
     "sec-fetch-site": "same-origin",
@@ -50,6 +55,7 @@ async def browsing(
     name: str = "boss",
     serve: Serve | None = None,
     people: Names = PEOPLE,
+    upkeep: Upkeep | None = None,
 ) -> AsyncGenerator[httpx.AsyncClient]:
     """Yield a browser in which somebody is signed in; ``""``: nobody."""
     visits = Visits(
@@ -60,7 +66,11 @@ async def browsing(
         name=NAME,
     )
     app = application(
-        office.service, people, serve or Serve(), visits=visits, upkeep=office.upkeep
+        office.service,
+        people,
+        serve or Serve(),
+        visits=visits,
+        upkeep=upkeep or office.upkeep,
     )
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(app), base_url=HOME
@@ -253,10 +263,11 @@ OPENS: Mapping[Scope, set[str]] = {
     "run": {*VIEWS} - {"/servers", "/servers/{name}"},
     "read": {*VIEWS} - {"/servers", "/servers/{name}"},
     "decide": {*VIEWS} - {"/servers", "/servers/{name}"},
+    "auditor": {*VIEWS},
 }
 
 
-@pytest.mark.parametrize("name", ["boss", "ann", "eve", "dora"])
+@pytest.mark.parametrize("name", ["boss", "ann", "eve", "dora", "aud"])
 async def test_a_scope_opens_its_pages_and_no_others(tmp_path: Path, name: str) -> None:
     # law 4
     office = Office(tmp_path)
@@ -267,7 +278,7 @@ async def test_a_scope_opens_its_pages_and_no_others(tmp_path: Path, name: str) 
         found = {
             view: await client.get(path)
             for view, path in zip(VIEWS, paths(run), strict=True)
-            if "server" not in view or scope != "admin"
+            if "server" not in view or scope not in {"admin", "auditor"}
         }
 
     for view, page in found.items():

@@ -142,7 +142,7 @@ def create(
       read    see all runs and their events
       decide  approve and deny calls, and resolve those in doubt
       auditor read everything, freezes, servers and the host's events too
-      admin   all of these; servers, tools, checkpoints and the configuration too
+      admin   all of these; servers, tools, tokens, erasure and the configuration too
 
     A token with --session is good for the client of that session alone. For a token
     with --tenant, runs of others do not exist.

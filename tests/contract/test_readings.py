@@ -11,8 +11,10 @@ import pytest
 from caxton_host.core.calls import JSON
 from caxton_host.core.log.events import RunCompleted
 from caxton_host.core.log.runs import RunFilter
+from caxton_host.core.log.tree import Frontier
 from caxton_host.errors import UsageError
 from caxton_host.ports.history import Readings
+from caxton_host.store.sql import SqlStore
 from tests.contract.conftest import Place, Store
 from tests.turns import completed, invoked, trapped
 from tests.unit.store.fakes import line, run_started
@@ -142,6 +144,17 @@ async def test_what_is_no_cursor_is_refused(store: Store, cursor: str) -> None:
 async def test_without_a_signer_there_is_no_checkpoint(store: Store) -> None:
     assert await store.reader.checkpoint() is None
     assert await store.reader.checkpoint(1) is None
+
+
+async def test_the_tree_has_a_leaf_for_each_event(store: Store) -> None:
+    assert await store.reader.tree() == (0, Frontier().root())
+    await begun(store, "a1", "a2")
+    if isinstance(store, SqlStore) and store.engine.dialect.name == "postgresql":
+        return  # There it grows with each checkpoint.
+    grown = Frontier()
+    for stream in ("run/a1", "run/a2"):
+        grown.extend(one.hash for one in await store.reader.read(stream))
+    assert await store.reader.tree() == (2, grown.root())
 
 
 async def of_tenants(store: Store) -> None:

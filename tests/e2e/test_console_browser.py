@@ -118,6 +118,9 @@ class Desk:
     def open_run(self) -> None:
         self.go("/ui/runs")
         self.page.locator("td[data-label=Run] a").first.click()
+        # A click does not wait for the page that it leads to.
+        self.page.locator(".timeline").wait_for()
+        self.page.wait_for_load_state()
 
     def choose(self, name: str) -> str:
         """Choose a row of the timeline, and return what is shown beside it."""

@@ -29,7 +29,7 @@ SCOPES: Mapping[Scope, str] = {
     "decide": "approve and deny calls, and resolve those in doubt",
     "auditor": "read everything, freezes, servers and the host's events too; change "
     "nothing",
-    "admin": "all of it; servers, tools, checkpoints and the configuration too",
+    "admin": "all of it; servers, tools, tokens, erasure and the configuration too",
 }
 
 #: The scopes that include each scope.

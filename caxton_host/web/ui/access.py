@@ -8,6 +8,7 @@ from typing import Any
 from ...core.calls import JSON
 from ...core.grants.principals import SCOPES
 from ...core.log.runs import GOING_ON
+from ...service.token_making import lifetime
 from ..edge.messages import Refusal
 from .asking import Asking
 from .views import Shown, View, may
@@ -15,7 +16,7 @@ from .views import Shown, View, may
 _SCOPE = "scope:"
 #: What is typed of the id of a run to erase it, as lists show it.
 _TYPED = 13
-_LASTS = ("12h", "7d", "30d", "90d", "365d", "never")
+_LASTS = ("1h", "12h", "7d", "30d", "90d", "365d", "never")
 
 
 async def evidence(asking: Asking) -> Shown:
@@ -54,17 +55,23 @@ async def erase(asking: Asking) -> Shown:
 
 async def access(asking: Asking) -> Shown:
     """Show the tokens of callers, and the hosts of the log."""
-    tokens, hosts = await asking.maybe("listTokens"), await asking.maybe("listHosts")
+    found, hosts = await asking.maybe("listTokens"), await asking.maybe("listHosts")
+    tokens: list[dict[str, Any]] | None = found and found["tokens"]
+    mine = [one["expires_at"] for one in tokens or () if one["id"] == asking.who.id]
+    ends = mine[0] if mine and asking.who.kind == "token" else None
+    now = asking.desk.service.host.clock.now()
+    lasts = [one for one in _LASTS if ends is None or now + lifetime(one) * 1e6 <= ends]
     return Shown(
         template="access",
         title="Access",
         values={
-            "tokens": tokens and tokens["tokens"],
+            "tokens": tokens,
             "hosts": hosts and hosts["hosts"],
             "scopes": {
                 one: about for one, about in SCOPES.items() if asking.who.may(one)
             },
-            "lasts": _LASTS,
+            "lasts": lasts,
+            "ends": ends,
         },
     )
 

@@ -35,7 +35,7 @@ from caxton_host.store.bundle_store import BundleStore, check_bundle
 from caxton_host.store.export import export
 from caxton_host.store.seals import unsigned
 from caxton_host.store.sql import SqlStore
-from caxton_host.store.verify import verify
+from caxton_host.store.verify import verify, verify_since
 
 from .fakes import FakeClock, FakeEntropy, eventually, line, run_started, url
 
@@ -230,6 +230,44 @@ async def test_a_large_log_is_judged_alike(
     forge(tmp_path, edit_and_recompute)
     found = await checked(tmp_path, first, last)
     assert [fault.kind for fault in found.faults] == ["rewritten"]
+
+
+async def test_a_verification_tells_how_far_it_is_and_is_ended_by_who_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("caxton_host.store.verify._AT_ONCE", 4)
+    await written(tmp_path)
+    told = list[int]()
+
+    def stop(events: int) -> None:
+        told.append(events)
+        if events > 4:
+            raise TimeoutError
+
+    async with opened(tmp_path, write=False) as store:
+        keys = Keyring(tmp_path / "state").known()
+        _, place = await verify_since(
+            store.reader, None, trusted=keys, told=told.append
+        )
+        every = [*told]
+        told.clear()
+        with pytest.raises(TimeoutError):
+            await verify_since(store.reader, None, trusted=keys, told=stop)
+        stopped = [*told]
+        told.clear()
+        await verify_since(store.reader, place, trusted=keys, told=told.append)
+
+    assert every == [4, 8, 12, 15]
+    assert stopped == [4, 8]
+    assert all(events == 15 for events in told)
+
+
+async def test_a_stored_tree_that_is_none_is_said_to_be_broken(tmp_path: Path) -> None:
+    await written(tmp_path)
+    forge(tmp_path, lambda db: db.execute("UPDATE tree SET frontier = x'00'"))
+    async with opened(tmp_path, write=False) as store:
+        with pytest.raises(LogBrokenError, match="stored tree"):
+            await store.reader.tree()
 
 
 async def test_times_that_go_back_say_that_events_were_moved(tmp_path: Path) -> None:

@@ -299,12 +299,14 @@ async def test_nobody_makes_a_token_that_may_more_than_theirs(tmp_path: Path) ->
     )
     await office.scene.store.tokens.add(row, "host/0")
     async with browsing(office) as client:
+        offered = await client.get("/ui/access")
         longer = await made(client)
         shorter = await made(client, expires="12h")
     async with browsing(office, "eve") as client:
         reader = await made(client)
         page = await client.get("/ui/access")
 
+    assert re.findall(r"<option(?: selected)?>(\w+)", offered.text) == ["1h", "12h"]
     assert (longer.status_code, shorter.status_code) == (403, 200)
     assert "longer than yours" in longer.text
     assert reader.status_code == 403

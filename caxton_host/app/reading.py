@@ -35,7 +35,7 @@ from ..web.edge.authentication import Challenge
 from ..web.edge.listen import bind, listening, stopping
 from ..web.ui.visits import Visits, name_for
 from .serve_app import local_user
-from .verification import audit_document, verify_log
+from .verification import audit_document, verifying_of
 
 if TYPE_CHECKING:
     from ..core.log.bundle import Bundle
@@ -72,14 +72,7 @@ class _Reader(MemoryReader):
 
 def of_log(store: SqlStore, state: Path, trusted: Collection[bytes]) -> Source:
     """Return a log that is opened to read."""
-
-    async def look(told: Callable[[int], None], *, full: bool) -> dict[str, JSON]:
-        del full
-        return audit_document(
-            *await verify_log(store, state, trusted, again=False, told=told)
-        )
-
-    verifying = Verifying(look=look, now=SystemClock().now)
+    verifying = verifying_of(store, state, lambda: trusted, again=False)
     return Source(store=store, verifying=verifying, why="caxton ui reads a log")
 
 
@@ -99,18 +92,8 @@ def of_bundle(bundle: Bundle, trusted: Collection[bytes]) -> Source:
         found = await asyncio.to_thread(check_bundle, bundle, trusted)
         return audit_document(found)
 
-    now = clock.now()
-    verifying = Verifying(
-        look=look,
-        now=clock.now,
-        last={
-            "actor": local_user().actor,
-            "began_at": now,
-            "ended_at": now,
-            "audit": audit_document(checked),
-            "error": None,
-        },
-    )
+    verifying = Verifying(look=look, now=clock.now)
+    verifying.start(local_user(), full=True)
     return Source(store=store, verifying=verifying, why="caxton ui shows a bundle")
 
 
@@ -186,20 +169,10 @@ class _Nothing:
 
     why: str
 
-    def open(self, scope: object) -> NoReturn:
-        """Refuse."""
-        del scope
+    def _refuse(self, *_given: object, **_named: object) -> NoReturn:
         raise read_only(self.why)
 
-    async def prepare(self, module: object, limits: object, entry: object) -> NoReturn:
-        """Refuse."""
-        del module, limits, entry
-        raise read_only(self.why)
-
-    async def run(self, prepared: object, guest: object, door: object) -> NoReturn:
-        """Refuse."""
-        del prepared, guest, door
-        raise read_only(self.why)
+    open = prepare = run = _refuse
 
 
 @dataclass(frozen=True, slots=True)

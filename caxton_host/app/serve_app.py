@@ -42,7 +42,7 @@ from .bootstrap import Running, announced, library_of, new_stream, running
 from .maintenance import Maintenance, keeping_for
 from .placement import placement_of
 from .retention import SERVICE, retaining
-from .verification import audit_document, kept_document, verify_log
+from .verification import verifying_of
 
 if TYPE_CHECKING:
     from ..store.sql import SqlStore
@@ -189,18 +189,12 @@ async def serving(
             redact=up.redact,
         )
 
-        async def look(told: Callable[[int], None], *, full: bool) -> dict[str, JSON]:
-            known = *up.tools.config.audit.trusted_keys, *keeper.keys.known()
-            found = await verify_log(up.store, paths.state, known, full=full, told=told)
-            return audit_document(*found)
+        def trusted() -> tuple[bytes, ...]:
+            return *up.tools.config.audit.trusted_keys, *keeper.keys.known()
 
         it = Serving(up=up, service=service, resumer=resumers[0])
         it.keeper = keeper
-        it.verifying = Verifying(
-            look=look,
-            now=up.host.clock.now,
-            kept=partial(kept_document, up.store, paths.state),
-        )
+        it.verifying = verifying_of(up.store, paths.state, trusted)
         try:
             async with retaining(keeper, lambda: up.tools.config):
                 yield it

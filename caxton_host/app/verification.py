@@ -13,6 +13,7 @@ from ..core.calls import JSON
 from ..core.log.checkpoint import fingerprint
 from ..lib.machine import SystemClock
 from ..lib.signing import Keyring, judge
+from ..service.verifying import Verifying
 
 if TYPE_CHECKING:
     from ..core.log.chain import Verdict
@@ -94,6 +95,25 @@ def _known(
     past = Verifications.of(store.engine, state, Keyring(state)) if again else None
     before = past.newest() if past and not full else None
     return signed, past, before
+
+
+def verifying_of(
+    store: SqlStore,
+    state: Path,
+    trusted: Callable[[], Collection[bytes]],
+    *,
+    again: bool = True,
+) -> Verifying:
+    """Return what verifies a log on request; see `verify_log`."""
+
+    async def look(told: Callable[[int], None], *, full: bool) -> dict[str, JSON]:
+        found = await verify_log(
+            store, state, trusted(), again=again, full=full, told=told
+        )
+        return audit_document(*found)
+
+    kept = partial(kept_document, store, state)
+    return Verifying(look=look, now=SystemClock().now, kept=kept)
 
 
 def kept_document(store: SqlStore, state: Path) -> dict[str, JSON] | None:

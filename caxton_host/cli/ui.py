@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,23 +18,18 @@ from .output import AUDIT, logged, note, show
 from .verdict import believe, trusted
 
 if TYPE_CHECKING:
+    from ..app.reading import Source
     from ..app.serve_app import Serving
     from ..config import Config
     from ..core.log.bundle import Bundle
     from ..web.ui.visits import Visits
 
 
-class _Options(TypedDict):
-    port: int
-    told: Callable[[Visits, str], None]
-    stops: Callable[[], None]
-
-
 @click.command("ui")
 @click.argument(
     "bundle",
     required=False,
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    type=click.Path(path_type=Path, dir_okay=False),
 )
 @click.option("--read-only", is_flag=True, help="Show the log, and change nothing.")
 @click.option(
@@ -114,7 +110,10 @@ def command(
     believed = believe(host, bundle, keys) if bundle else None
     if bundle and not believed:
         ctx.exit(AUDIT)
-    wait(_read(host, believed, keys, {"port": port, "told": up, "stops": stops}))
+    from ..app.reading import serve_reading
+
+    serve = partial(serve_reading, port=port, told=up, stops=stops)
+    wait(_read(host, believed, keys, serve))
 
 
 def _serve(
@@ -141,16 +140,18 @@ def _serve(
 
 
 async def _read(
-    host: HostApi, bundle: Bundle | None, keys: tuple[str, ...], options: _Options
+    host: HostApi,
+    bundle: Bundle | None,
+    keys: tuple[str, ...],
+    serve: Callable[[Config, Source], Awaitable[None]],
 ) -> None:
-    from ..app.reading import of_bundle, of_log, serve_reading
+    from ..app.reading import of_bundle, of_log
 
     known, config = trusted(host, keys), host.look()
     if bundle is not None:
-        await serve_reading(config, of_bundle(bundle, known), **options)
+        await serve(config, of_bundle(bundle, known))
         return
     with suppress(UsageError):  # What it says of agents need not be right.
         config = host.look("agents")
     async with host.log() as store:
-        source = of_log(store, host.paths().state, known)
-        await serve_reading(config, source, **options)
+        await serve(config, of_log(store, host.paths().state, known))

@@ -7,7 +7,6 @@ import asyncio
 from starlette.responses import Response
 
 from ...core.log.runs import erasure_document
-from ..edge.messages import Refusal
 from .operations import Answer, Asked, Operation, answer, takes
 from .runs import REASON
 
@@ -45,11 +44,8 @@ async def bundle(asked: Asked) -> Response:
 async def erase(asked: Asked) -> Response:
     """Delete the data of a run."""
     run_id = (await asked.service.row(asked.who, asked.path["run"])).run_id
-    reason = str(asked.body["reason"])
-    if not reason.strip():
-        raise Refusal("bad-request", "reason: is empty", fix="say why; it is recorded")
     async with asked.desk.keeping(asked.who.actor) as keeper:
-        erased = await keeper.erase(run_id, reason)
+        erased = await keeper.erase(run_id, str(asked.body["reason"]))
         is_gone = not asked.body.get("keep_file") and await keeper.scrub()
     return answer(erasure_document(erased, scrubbed=is_gone))
 
@@ -101,7 +97,11 @@ OPERATIONS: tuple[Operation, ...] = (
         "rewritten, and hosts wait for that, unless `keep_file` is true.",
         scopes=("admin",),
         handler=erase,
-        body=takes(["reason"], reason=REASON, keep_file={"type": "boolean"}),
+        body=takes(
+            ["reason"],
+            reason={**REASON, "pattern": r"\S"},
+            keep_file={"type": "boolean"},
+        ),
         answers={200: Answer(about="What was erased.", schema="Erasure")},
         problems=("not-found", "erased", "refused"),
     ),

@@ -366,15 +366,7 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
     "Token": _document("token", **_TOKEN),
     "NewToken": _document("token", **_TOKEN, token=_TEXT),
     "Tokens": _document("tokens", tokens=_list("Token")),
-    "Host": _document(
-        "host",
-        host=_TEXT,
-        alive=_FLAG,
-        this=_FLAG,
-        started_at=_MAYBE_NUMBER,
-        runs=_NUMBER,
-    ),
-    "Hosts": _document("hosts", hosts=_list("Host")),
+    "Hosts": _document("hosts", hosts=_MAPS),
 }
 
 

@@ -144,7 +144,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
     """
     redact = Redactor(config.secrets)
     async with contextlib.AsyncExitStack() as stack:
-        telemetry = observe(config.telemetry_endpoint, environ, served=served)
+        telemetry = observe(config.telemetry.endpoint, environ, served=served)
         stack.enter_context(of_host(redact, telemetry.ids))
         stack.callback(telemetry.close)
         counts = telemetry.counts

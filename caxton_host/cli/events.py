@@ -294,7 +294,7 @@ async def send_trace(
     from ..telemetry.rebuild_spans import send_again
 
     config = host.look("telemetry")
-    url = address("traces", endpoint or config.telemetry_endpoint, os.environ)
+    url = address("traces", endpoint or config.telemetry.endpoint, os.environ)
     if not url:
         raise UsageError(
             "there is no OpenTelemetry receiver to send to",

@@ -198,7 +198,7 @@ async def _execute(
         if wanted.step:
             pause = Stepper(recording.history).pause
     async with AsyncExitStack() as stack:
-        telemetry = observe(config.telemetry_endpoint, os.environ)
+        telemetry = observe(config.telemetry.endpoint, os.environ)
         stack.callback(telemetry.close)
         sandbox = await stack.enter_async_context(
             open_sandbox(host.paths(), config.places)

@@ -211,6 +211,26 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySettings:
+    """
+    Where spans go, and where people look at them.
+
+    Attributes:
+        endpoint: Base URL of an OTLP receiver, or ``None``.
+
+        trace_url: A page that shows a trace, with `TRACE_ID` in place of its id; or
+            ``None``.
+    """
+
+    endpoint: str | None = field(default=None, repr=False)
+    trace_url: str | None = None
+
+
+#: What a URL of a trace has in place of the id.
+TRACE_ID = "{trace_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OAuth:
     """
     Which access tokens are accepted.
@@ -383,7 +403,7 @@ class Config:
 
         proxy: Where requests of webhooks go through, or ``None``.
 
-        telemetry_endpoint: Base URL of an OTLP receiver, or ``None``.
+        telemetry: Where spans go, and where people look at them.
 
         secrets: Values to mask everywhere, each of 8 bytes or more.
 
@@ -423,7 +443,7 @@ class Config:
     audit: Audit = field(default_factory=Audit)
     retention: Retention = field(default_factory=Retention)
     proxy: str | None = field(default=None, repr=False)
-    telemetry_endpoint: str | None = field(default=None, repr=False)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     short_secrets: frozenset[str] = field(default=frozenset(), repr=False)
     warnings: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ from ..core.tools.servers import ServerConfig
 from . import fields as f
 from .agents import agent, agent_name, session
 from .fields import STRING, object_, shape_of, shaped
-from .model import Audit, ContextVar
+from .model import TRACE_ID, Audit, ContextVar, TelemetrySettings
 from .retention import retention
 from .rules import DEFS
 from .schedules import schedule
@@ -62,8 +62,19 @@ AUDIT = f.tables(
 )
 
 
+@shaped(STRING)
+def _trace_url(value: object, at: At) -> str:
+    address = f.url(value, at)
+    if TRACE_ID not in address:
+        raise at.error(
+            f"has no {TRACE_ID} in it",
+            fix=f'write it like: "https://jaeger.example.com/trace/{TRACE_ID}"',
+        )
+    return address
+
+
 #: What takes effect with the next host: these are opened when a host comes up.
-FIXED = ("store_url", "places", "audit", "telemetry_endpoint", "serve", "engine")
+FIXED = ("store_url", "places", "audit", "telemetry", "serve", "engine")
 
 _DRIVER = re.compile(r"([\w+]+)://")
 _SQLITE = frozenset({"sqlite", "sqlite+pysqlite"})
@@ -231,7 +242,13 @@ TOP: f.Fields = {
     "audit": ("audit", AUDIT),
     "retention": ("retention", retention),
     "http": ("proxy", f.single({"proxy": ("value", _proxy)})),
-    "telemetry": ("telemetry_endpoint", f.single({"endpoint": ("value", f.url)})),
+    "telemetry": (
+        "telemetry",
+        f.tables(
+            {"endpoint": ("endpoint", f.url), "trace_url": ("trace_url", _trace_url)},
+            TelemetrySettings,
+        ),
+    ),
     "mcp": ("mcp", _mcp),
     "servers": ("servers", f.mapped(_server, server_name)),
     "webhooks": ("webhooks", f.mapped(webhook, webhook_name)),

@@ -51,7 +51,10 @@ def describe(config: Config) -> dict[str, JSON]:
             ],
         },
         "http": {"proxy": masked(config.proxy)},
-        "telemetry": {"endpoint": masked(config.telemetry_endpoint)},
+        "telemetry": {
+            "endpoint": masked(config.telemetry.endpoint),
+            "trace_url": config.telemetry.trace_url,
+        },
         "serve": _serve(config.serve, mask),
         "placement": {"engine": config.engine},
         "mcp": {"enabled": config.mcp},

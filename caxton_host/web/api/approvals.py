@@ -16,7 +16,7 @@ from ...runs.questions import inbox
 from ...runs.recording import Recording
 from ...service.run_service import sees
 from ..edge.messages import Refusal
-from .operations import Answer, Asked, Operation, Parameter, answer, takes
+from .operations import IN_PATH, Answer, Asked, Operation, Parameter, answer, takes
 from .runs import REASON, STARTED, WAIT, going_on, seen
 
 logger = logging.getLogger("caxton_host")
@@ -30,7 +30,7 @@ def _unread(run_id: str, exc: CaxtonError) -> None:
 
 async def list_(asked: Asked) -> Response:
     """Return what people are asked in runs that the caller may see."""
-    service = asked.service
+    service, run = asked.service, asked.text("run")
     only = RunFilter(agent=asked.text("agent"), **asked.who.limits)
     found = await inbox(
         service.store.reader,
@@ -38,7 +38,7 @@ async def list_(asked: Asked) -> Response:
         most=asked.number("limit"),
         only=only,
         cursor=asked.text("cursor"),
-        sees=partial(sees, asked.who),
+        sees=lambda row: run in {None, row.run_id} and sees(asked.who, row),
         unread=_unread,
     )
     return answer(
@@ -128,6 +128,7 @@ OPERATIONS: tuple[Operation, ...] = (
                 about="Only runs of this agent.",
                 schema={"type": "string", "maxLength": 200},
             ),
+            Parameter(name="run", about="Only of this run.", schema=IN_PATH["run"][0]),
             Parameter(
                 name="limit",
                 about="The maximum number of calls and questions.",

@@ -218,7 +218,7 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/events",
         about="List the events of all runs that you may see, and for admin and auditor "
         "those of hosts.",
-        scopes=("read",),
+        scopes=("run", "read", "decide"),
         shows="events",
         handler=of_all,
         parameters=_PARAMETERS,

@@ -208,6 +208,14 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
         ended=_TEXT,
         remedy=_MAYBE_TEXT,
     ),
+    "CallContext": _document(
+        "call-context",
+        run_id=_TEXT,
+        call=_NUMBER,
+        before=_MAPS,
+        last_approved=_MAYBE_MAP,
+        output_schema=_ANYTHING,
+    ),
     "Approval": _document(
         "approval",
         run_id=_TEXT,

@@ -31,6 +31,7 @@ from ...errors import StoreError, ToolError, UsageError
 from ...gateway.results import answered
 from ...runs.executor import trace_of
 from ...runs.explain import checks_of, explanation
+from ...runs.precedents import context_of
 from ...runs.recording import Recording
 from ...runs.tracing import call_at, lineage, traced_call
 from ...service.run_service import Submission, sees
@@ -429,6 +430,20 @@ async def trace(asked: Asked) -> Response:
     return answer({**document, "values": [one.to_document() for one in found]})
 
 
+async def context(asked: Asked) -> Response:
+    """Return what a call is to be compared with."""
+    seq = asked.number("seq")
+    recording = await asked.service.recording_at(asked.who, asked.path["run"], seq)
+    found = await context_of(
+        recording,
+        seq,
+        asked.service.store.reader,
+        RunFilter(**asked.who.limits),
+        partial(sees, asked.who),
+    )
+    return answer(found)
+
+
 async def compare(asked: Asked) -> Response:
     """Return the differences between two runs."""
     recordings = [
@@ -631,6 +646,21 @@ OPERATIONS: tuple[Operation, ...] = (
             ),
         ),
         answers={200: Answer(about="Where they came from.", schema="Trace")},
+        problems=("not-found", "erased", "refused"),
+    ),
+    Operation(
+        id="callContext",
+        reads=True,
+        method="GET",
+        path="/runs/{run}/context",
+        about="Show what a call is to be compared with: up to five calls of the run "
+        "before it, the last approved call of the tool that ended well, among the 20 "
+        "newest runs with one, and the schema of the tool's answers.",
+        scopes=("run", "read", "decide"),
+        shows="context",
+        handler=context,
+        parameters=(_OF_CALL,),
+        answers={200: Answer(about="The context.", schema="CallContext")},
         problems=("not-found", "erased", "refused"),
     ),
     Operation(

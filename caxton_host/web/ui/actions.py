@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ...core.calls import JSON
-from ..edge.messages import Refusal
+from ...errors import CaxtonError
+from ..edge.messages import Refusal, problem_of
 from . import access
 from .asking import Asking, number
-from .views import Shown, json_of
+from .forms import json_of, typed
+from .views import Shown
 
 Fields: TypeAlias = Mapping[str, str]
 #: Returns where to go on, or what is shown only now; ``None``: back to the page.
 Action: TypeAlias = Callable[[Asking, Fields], Awaitable[str | Shown | None]]
 
 _SELECTED = "run:"
-_FIELD = "field:"
 #: Fields of a server that are a table: what parts a line in two.
 _TABLES = {"env": "=", "headers": ":"}
 
@@ -38,9 +40,20 @@ async def _resolve(asking: Asking, fields: Fields) -> None:
         "choice": fields.get("choice", ""),
         "reason": fields.get("reason", ""),
     }
+    run = fields["run"]
     if body["choice"] == "result":
-        body["result"] = _result(fields["result"])
-    await asking.of("resolveCall", body, run=fields["run"])
+        told = await asking.of("callContext", run=run, seq=body["seq"])
+        content = typed(told["output_schema"], fields)
+        text = fields["result"]
+        body["result"] = (
+            _result(text)
+            if text.strip() or not content
+            else {
+                "content": [{"type": "text", "text": json.dumps(content)}],
+                "structuredContent": content,
+            }
+        )
+    await asking.of("resolveCall", body, run=run)
 
 
 async def _fork(asking: Asking, fields: Fields) -> str:
@@ -77,26 +90,14 @@ async def _answer(asking: Asking, fields: Fields) -> None:
     body: dict[str, JSON] = {"reason": fields.get("reason", "")}
     run, seq = fields["run"], _seq(fields)
     if fields.get("what") == "accept":
-        shown = await asking.of("listApprovals", limit=100)
-        asked = [o for o in shown["questions"] if (o["run_id"], o["seq"]) == (run, seq)]
-        kinds: Any = (
-            asked[0]["form"]["properties"] if asked and asked[0]["form"] else {}
-        )
-        body["content"] = {
-            name: _typed(kinds.get(name, {}), text, name)
-            for key, text in fields.items()
-            if key.startswith(_FIELD) and text
-            for name in [key.removeprefix(_FIELD)]
-        }
+        shown = await asking.of("listApprovals", run=run, limit=100)
+        asked = [one for one in shown["questions"] if one["seq"] == seq]
+        body["content"] = {**typed(asked[0]["form"], fields)} if asked else {}
     await asking.of("answerQuestion", body, run=run, seq=seq)
 
 
-def _typed(schema: Mapping[str, Any], text: str, name: str) -> JSON:
-    return text if schema.get("type", "string") == "string" else json_of(text, name)
-
-
-async def _runs(asking: Asking, fields: Fields) -> None:
-    """Cancel or resume the selected runs."""
+async def _runs(asking: Asking, fields: Fields) -> Shown:
+    """Cancel or resume the selected runs, and show what came of each."""
     selected = [
         key.removeprefix(_SELECTED) for key in fields if key.startswith(_SELECTED)
     ]
@@ -108,8 +109,20 @@ async def _runs(asking: Asking, fields: Fields) -> None:
     if what not in {"cancel", "resume"}:
         raise Refusal("bad-request", "what: cancel or resume")
     body: JSON = {"reason": fields.get("reason", "")} if what == "cancel" else {}
+    came: list[dict[str, str]] = []
     for run in selected:
-        await asking.of(f"{what}Run", body, run=run)
+        try:
+            state = (await asking.of(f"{what}Run", body, run=run))["state"]
+            came.append({"run": run, "state": state, "refusal": ""})
+        except (Refusal, CaxtonError) as exc:
+            problem = problem_of(exc).document()
+            refusal = f"{problem['detail']} To fix: {problem['fix']}"
+            came.append({"run": run, "state": "", "refusal": refusal})
+    return Shown(
+        template="came",
+        title=f"{what.capitalize()} several runs",
+        values={"came": came},
+    )
 
 
 async def _test(asking: Asking, fields: Fields) -> None:

@@ -26,15 +26,18 @@ from ...errors import ForbiddenError
 from ..api.operations import ApiContext, wrong_method
 from ..edge.authentication import Unauthenticated
 from ..edge.messages import Problem, Refusal
-from . import access, views
+from . import access, inbox, run, views
 from .actions import ACTIONS
 from .asking import Asking
+from .inbox import WAITING, waits
 from .render import form_field, page
-from .views import IMAGES, WAITING, Shown, View, waits
+from .run import IMAGES
+from .views import Shown, View
 from .visits import PATH, Visit, Visits
 
 SIGN_IN = f"{PATH}/sign-in"
 _LINK = f"{PATH}/link"
+_LIVE = f"{PATH}/live"
 _STATIC = Path(__file__).with_name("static")
 _MEDIA = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _SEE_OTHER = 303
@@ -59,7 +62,12 @@ _PAGES = (
     (f"{PATH}/access", "Access"),
 )
 #: Paths below `PATH`, and their pages.
-VIEWS: Mapping[str, View] = {**views.VIEWS, **access.VIEWS}
+VIEWS: Mapping[str, View] = {
+    **views.VIEWS,
+    **run.VIEWS,
+    **inbox.VIEWS,
+    **access.VIEWS,
+}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -141,6 +149,7 @@ class Console:
             Route(f"{PATH}/runs/{{run}}/image/{{sha256}}", self._endpoint(self._image)),
             Route(f"{PATH}/runs/{{run}}/bundle", self._endpoint(self._bundle)),
             Route(f"{PATH}/runs/{{run}}/live", self._endpoint(self._live)),
+            Route(_LIVE, self._endpoint(self._live_all)),
             Route(f"{PATH}/do/{{action}}", self._endpoint(self._do)),
             Route(f"{PATH}/sign-out", self._endpoint(self._sign_out)),
         ]
@@ -165,10 +174,9 @@ class Console:
         return self._endpoint(handle)
 
     async def _shown(self, asking: Asking, shown: Shown) -> Response:
-        values = {"title": shown.title, **shown.values}
-        if "inbox" not in values:
-            waiting = await asking.maybe("listApprovals", limit=WAITING)
-            values["inbox"] = waiting and waits(waiting)
+        waiting = await asking.maybe("listApprovals", limit=WAITING)
+        number = waiting and waits(waiting)
+        values = {"title": shown.title, "inbox": number, **shown.values}
         return self._page(shown.template, asking, values)
 
     # -- signing in and out
@@ -251,6 +259,11 @@ class Console:
         asking = self._asking(request)
         after = asking.query.get("after")
         return await asking.response("runEvents", **request.path_params, after=after)
+
+    async def _live_all(self, request: Request) -> Response:
+        """Stream the events of all runs that the caller may see."""
+        asking = self._asking(request)
+        return await asking.response("allEvents", after=asking.query.get("after"))
 
     def _checked(self, request: Request) -> Asking:
         """Return what a form asks, if it comes from a page of the visit."""

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...core.names import AGENTS
+
 SCALE = 1_000_000
 _ENDS: Mapping[str, str] = {
     "ToolCompleted": "ok",
@@ -27,6 +29,8 @@ _RUN_STATES: Mapping[str, str] = {
     "RunFailed": "failed",
     "RunCancelled": "failed",
 }
+#: After these, no host drives the run.
+_ASLEEP = {"RunSuspended", "RunQueued"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +54,7 @@ class Row:
 
         ended: The same; ``None``: it is open.
 
-        notes: What else happened: retries, approvals, questions.
+        notes: What else happened: retries, approvals, questions, a run that answers.
 
         lane: 0, or more for what was under way beside others.
     """
@@ -86,11 +90,16 @@ def rows_of(events: Sequence[Mapping[str, Any]]) -> list[Row]:
     """
     calls: dict[int, Row] = {}
     found: list[Row] = []
+    asleep: Row | None = None
     for event in events:
         said: Any = event["payload"] or {}
         call = said.get("call")
         if event["type"] in _RUN_STATES:
             found.append(_of_run(event, said))
+            if asleep:
+                # Until a host drives it again.
+                asleep.ended = event["recorded_at"]
+            asleep = found[-1] if found[-1].ended is None else None
         elif call is None:
             found.append(_line(event, said))
         elif call in calls:
@@ -129,6 +138,8 @@ def _goes_on(row: Row, event: Mapping[str, Any], said: Mapping[str, Any]) -> Non
         row.outcome = "waits"
     elif kind == "ToolInvoked":
         row.outcome = "open"
+        if said.get("server") == AGENTS:
+            row.notes.append("by a run of its own")
     elif kind == "ToolRetried":
         row.notes.append(f"attempt {said['attempt']}: {said['reason']}")
     elif kind == "ApprovalDecided":
@@ -157,7 +168,7 @@ def _of_run(event: Mapping[str, Any], said: Mapping[str, Any]) -> Row:
         text=texts.get(kind),
         outcome=_RUN_STATES[kind],
         began=at,
-        ended=at,
+        ended=None if kind in _ASLEEP else at,
         seqs=[event["seq"]],
     )
 
@@ -203,7 +214,7 @@ class _Scale:
             if self._times and not asleep:
                 place += max(now - self._times[-1], 0)
             if event["type"] in _RUN_STATES:
-                asleep = event["type"] in {"RunSuspended", "RunQueued"}
+                asleep = event["type"] in _ASLEEP
             self._times.append(now)
             self._places.append(place)
         self.end = self._times[-1] if self._times else 0

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 from ...core.calls import JSON
-from ...core.log.events import ToolInvoked, from_payload
-from ...core.log.runs import ENDS, GOING_ON, OUTCOMES, callee_of
-from ...core.names import stream_of
-from ...errors import BadBytes, UsageError
-from ...lib.codec import load_json
+from ...core.log.events import EVENT_TYPES, Event, RunErased
+from ...core.log.runs import ENDS, GOING_ON, OUTCOMES
 from ..edge.messages import Refusal
 from .asking import Asking
-from .timeline import Row, rows_of
+from .forms import json_of
 
-#: Events on one page of a run.
-_EVENTS = 200
-#: Approvals and questions on one page, and in the number of the inbox.
-WAITING = 100
 #: Runs that a count goes up to.
 _COUNTED = 100
 _TEXTS = (
@@ -40,6 +30,10 @@ _CHOICES = (
 )
 _TIMES = (("since", "Since (UTC)"), ("until", "Until (UTC)"))
 _FILTERS = [name for name, *_ in (*_TEXTS, *_CHOICES, *_TIMES)]
+
+
+#: Events that change the list of runs.
+_TURNS = (*(EVENT_TYPES[name] for name in ENDS), RunErased)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +61,7 @@ async def runs(asking: Asking) -> Shown:
     """Show runs, by the filters of the address."""
     query = asking.query
     given = {name: query.get(name, "") for name in [*_FILTERS, "cursor"]}
+    followed = await live(asking, *_TURNS)
     sent: dict[str, JSON] = {
         name: _micros(name, text) if name in {"since", "until"} and text else text
         for name, text in given.items()
@@ -81,6 +76,7 @@ async def runs(asking: Asking) -> Shown:
         template="runs",
         title="Runs",
         values={
+            **followed,
             "runs": found["runs"],
             "given": given,
             "filtered": bool(told),
@@ -89,8 +85,8 @@ async def runs(asking: Asking) -> Shown:
             "times": _TIMES,
             "counts": counts,
             "bulk": asking.who.may("run"),
-            "newest": _address("/ui/runs", told),
-            "older": _address("/ui/runs", told | {"cursor": found["next"]})
+            "newest": address("/ui/runs", told),
+            "older": address("/ui/runs", told | {"cursor": found["next"]})
             if found["next"]
             else None,
         },
@@ -106,65 +102,18 @@ def _micros(name: str, text: str) -> int:
         ) from None
 
 
-def _address(path: str, query: Mapping[str, object]) -> str:
+async def live(asking: Asking, *kinds: type[Event]) -> dict[str, Any]:
+    """Return what has the first page of a list follow events of these kinds."""
+    if "cursor" in asking.query:
+        return {}
+    end = await asking.of("allEvents", limit=1, after="end")
+    names = " ".join(one.__name__ for one in kinds)
+    return {"live": "/ui/live", "after": end["cursor"] or "", "kinds": names}
+
+
+def address(path: str, query: Mapping[str, object]) -> str:
+    """Return a path with the parameters of a query."""
     return f"{path}?{urlencode(query)}" if query else path
-
-
-async def run(asking: Asking) -> Shown:
-    """Show a run: its timeline, and the call of one event."""
-    run_id = asking.request.path_params["run"]
-    path = f"/ui/runs/{run_id}"
-    found = await asking.of("showRun", run=run_id)
-    seq = asking.number("seq")
-    after = asking.number("after") or 0
-    if seq is not None and not after < seq <= after + _EVENTS:
-        after = max(seq - _EVENTS // 4, 0)
-    # The cursor of a run is the number of an event.
-    got = await asking.of(
-        "runEvents", run=run_id, limit=_EVENTS, after=f"n-{after}" if after else None
-    )
-    events: list[dict[str, Any]] = got["events"]
-    rows = rows_of(events)
-    chosen = next((row for row in rows if seq in row.seqs), None)
-    values: dict[str, Any] = {
-        "run": found,
-        "going_on": GOING_ON,
-        "mine": asking.who.owns(found["actor"]) if found["actor"] else False,
-        "may": may(asking),
-        "rows": rows,
-        "chosen": chosen,
-        "doubt": _doubt(found, rows),
-        "started": _payload(events, "RunStarted"),
-        "first": path if after else None,
-        "next": _address(path, {"after": events[-1]["seq"]}) if got["more"] else None,
-        "row_path": partial(_row_path, path, after),
-        "live": f"{path}/live"
-        if found["state"] in GOING_ON and not got["more"]
-        else None,
-        "after": got["cursor"] or "",
-    }
-    if chosen:
-        values |= await _chosen(asking, run_id, chosen, events)
-        place = rows.index(chosen)
-        for name, at in (("before", place - 1), ("behind", place + 1)):
-            near = rows[at] if 0 <= at < len(rows) else None
-            values[name] = _row_path(path, after, near) if near else None
-    return Shown(template="run", title=f"{found['agent']} {run_id[:8]}", values=values)
-
-
-def _row_path(path: str, after: int, row: Row) -> str:
-    return _address(path, ({"after": after} if after else {}) | {"seq": row.seq})
-
-
-def _doubt(run: Mapping[str, Any], rows: Iterable[Row]) -> Row | None:
-    """Return the call in doubt that a run waits for."""
-    if run["waits_for"] != "in_doubt":
-        return None
-    return next((row for row in rows if row.call and row.outcome == "open"), None)
-
-
-def _payload(events: Iterable[Mapping[str, Any]], kind: str) -> Any:  # noqa: ANN401 -- a document
-    return next((one["payload"] for one in events if one["type"] == kind), None)
 
 
 def may(asking: Asking) -> dict[str, bool]:
@@ -175,99 +124,6 @@ def may(asking: Asking) -> dict[str, bool]:
         "decide": asking.who.may("decide"),
         "admin": asking.who.may("admin"),
     }
-
-
-async def _chosen(
-    asking: Asking, run_id: str, row: Row, events: Iterable[dict[str, Any]]
-) -> dict[str, Any]:
-    """Return what is shown of the chosen row."""
-    own = [one for one in events if one["seq"] in row.seqs]
-    answer: Any = _payload(own, "ToolCompleted") or {}
-    explained = traced = None
-    if row.call is not None:
-        # Refused: it has no beginning in this stream, or the run was erased.
-        with suppress(UsageError):
-            explained, traced = await asyncio.gather(
-                asking.of("explainCall", run=run_id, seq=row.seq),
-                asking.of("traceCall", run=run_id, seq=row.seq),
-            )
-    blobs: list[dict[str, Any]] = answer.get("blobs") or []
-    said: dict[str, Any] = {
-        key: answer[key] for key in ("message", "data") if answer.get(key)
-    }
-    return {
-        "of_chosen": own,
-        "explained": explained,
-        "traced": traced and traced["values"],
-        "answer": said or _payload(own, "ToolFailed") or _payload(own, "ToolDenied"),
-        "images": [one["sha256"] for one in blobs if one.get("media_type") in IMAGES],
-        "child": _child(run_id, own),
-    }
-
-
-def _child(run_id: str, events: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return the run that answers a call of an agent."""
-    for one in events:
-        if one["type"] == "ToolInvoked" and one["payload"] is not None:
-            event = from_payload(one["type"], one["schema_version"], one["payload"])
-            assert isinstance(event, ToolInvoked)  # noqa: S101 -- by its type
-            return callee_of(stream_of(run_id), event)
-    return None
-
-
-#: Media types of answers that are shown as images.
-IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-
-
-async def diff(asking: Asking) -> Shown:
-    """Show the differences between two runs."""
-    run_id, other = asking.request.path_params["run"], asking.query.get("with", "")
-    if len(other) < 32:  # noqa: PLR2004 -- an id that was typed in part
-        found = await asking.of("listRuns", prefix=other, limit=2)
-        if len(found["runs"]) != 1:
-            raise Refusal("not-found", "no one run begins with that")
-        other = found["runs"][0]["run_id"]
-    found = await asking.of("compareRuns", **{"run": run_id, "with": other})
-    return Shown(template="diff", title="Two runs", values={"diff": found})
-
-
-async def inbox(asking: Asking) -> Shown:
-    """Show what waits for a person."""
-    found = await asking.of(
-        "listApprovals", limit=WAITING, cursor=asking.query.get("cursor")
-    )
-    doubts = await asking.of("listRuns", state="suspended", reason="in_doubt", limit=50)
-    number = waits(found)
-    run = asking.query.get("run")
-    for kind in ("approvals", "questions"):
-        found[kind] = [one for one in found[kind] if run in {None, one["run_id"]}]
-        for one in found[kind]:
-            one["decidable"] = _decides(asking, one)
-    return Shown(
-        template="inbox",
-        title="Inbox",
-        values={
-            "approvals": found["approvals"],
-            "questions": found["questions"],
-            "doubts": doubts["runs"],
-            "more": found["next"],
-            "inbox": number,
-        },
-    )
-
-
-def waits(found: Mapping[str, Any]) -> int:
-    """Return how much of a page of approvals waits for a person."""
-    return len(found["approvals"]) + len(found["questions"])
-
-
-def _decides(asking: Asking, one: Mapping[str, Any]) -> bool:
-    who = asking.who
-    if not who.may("decide", one["agent"]) or one.get("expired"):
-        return False
-    if one["by"] and not {*one["by"]} & {*who.roles}:
-        return False
-    return not (one.get("not_by") and who.is_actor(one["not_by"]))
 
 
 async def servers(asking: Asking) -> Shown:
@@ -333,27 +189,11 @@ async def agents(asking: Asking) -> Shown:
     )
 
 
-def json_of(text: str, name: str) -> JSON:
-    """
-    Return the value of a field that holds JSON.
-
-    Raises:
-        Refusal: It does not.
-    """
-    try:
-        return load_json(text, limit=1_000_000)
-    except BadBytes as exc:
-        raise Refusal(
-            "bad-request", f"{name}: {exc}", fix='write JSON, like {"a": 1}'
-        ) from None
 
 
 #: Paths below ``/ui``, and their pages.
 VIEWS: Mapping[str, View] = {
     "/runs": runs,
-    "/runs/{run}": run,
-    "/runs/{run}/diff": diff,
-    "/inbox": inbox,
     "/agents": agents,
     "/servers": servers,
     "/servers/{name}": server,

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from caxton_host.config import Agent, Config, Paths, describe, load, load_parts
-from caxton_host.config.model import ContextVar
+from caxton_host.config.model import ContextVar, TelemetrySettings
 from caxton_host.config.sections import store_mistake
 from caxton_host.core.calls import Retry
 from caxton_host.core.grants.approvals import Approve
@@ -700,6 +700,7 @@ def test_further_options_of_a_server(folder: Folder) -> None:
         "[servers.c]\ncommand = 'x'\nstart = 'lazy'\n"
         "[http]\nproxy = 'http://proxy:3128'\n"
         "[telemetry]\nendpoint = 'http://localhost:4318'\n"
+        "trace_url = 'https://jaeger.test/trace/{trace_id}'\n"
         "[sandbox]\nruns = 9\nworkers = 2\nguests = 3\ncompute = 1\n"
     )
     assert config.places == Places(runs=9, workers=2, guests=3, compute=1)
@@ -710,7 +711,17 @@ def test_further_options_of_a_server(folder: Folder) -> None:
     assert config.servers["b"].transport == "http"
     assert not config.servers["c"].eager
     assert config.proxy == "http://proxy:3128"
-    assert config.telemetry_endpoint == "http://localhost:4318"
+    assert config.telemetry == TelemetrySettings(
+        endpoint="http://localhost:4318",
+        trace_url="https://jaeger.test/trace/{trace_id}",
+    )
+
+
+def test_a_url_of_a_trace_says_where_the_id_is(folder: Folder) -> None:
+    with pytest.raises(
+        ConfigError, match=r"telemetry\.trace_url.* has no \{trace_id\}"
+    ):
+        folder.load("[telemetry]\ntrace_url = 'https://jaeger.test/trace'\n")
 
 
 def test_webhook_is_read(folder: Folder) -> None:

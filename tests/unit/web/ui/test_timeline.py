@@ -95,6 +95,7 @@ def test_the_time_of_a_suspension_is_left_out() -> None:
         )
     )
     assert [row.left * 40 // SCALE for row in found] == [0, 10, 20, 20]
+    assert found[2].took_us == 10**12 - 20
 
 
 def test_calls_side_by_side_have_lanes_of_their_own() -> None:

@@ -1,0 +1,97 @@
+"""The inbox: what waits for a person, and what a decision can be compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...core.log.events import (
+    ApprovalDecided,
+    ApprovalRequested,
+    QuestionAnswered,
+    QuestionAsked,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunResumed,
+    RunSuspended,
+)
+from .asking import Asking
+from .forms import fields_of
+from .run import doubt_of, told_of
+from .views import Shown, View, live, may
+
+#: Approvals and questions that the number of the inbox goes up to.
+WAITING = 100
+#: Those on one page, with all that is told of them.
+_SHOWN = 10
+#: Events that change what waits.
+_TURNS = (
+    ApprovalRequested,
+    ApprovalDecided,
+    QuestionAsked,
+    QuestionAnswered,
+    RunSuspended,
+    RunResumed,
+    *(RunCompleted, RunFailed, RunCancelled),
+)
+
+
+async def inbox(asking: Asking) -> Shown:
+    """Show what waits for a person."""
+    query = asking.query
+    followed = await live(asking, *_TURNS)
+    found = await asking.of(
+        "listApprovals",
+        run=query.get("run"),
+        limit=_SHOWN,
+        cursor=query.get("cursor"),
+    )
+    for one in found["approvals"]:
+        one["decidable"] = _decides(asking, one)
+        one.update(await told_of(asking, one["run_id"], one["seq"]))
+        rules = one["explained"]["considered"] if one["explained"] else []
+        one["rules"] = [rule for rule in rules if rule["id"] == one["rule"]]
+    for one in found["questions"]:
+        one["decidable"] = _decides(asking, one)
+        one["fields"] = fields_of(one["form"])
+    listed = await asking.of(
+        "listRuns",
+        state="suspended",
+        reason="in_doubt",
+        limit=_SHOWN,
+        prefix=query.get("run"),
+    )
+    runs = [await asking.of("showRun", run=one["run_id"]) for one in listed["runs"]]
+    doubts = [one for run in runs if (one := await doubt_of(asking, run))]
+    return Shown(
+        template="inbox",
+        title="Inbox",
+        values={
+            **followed,
+            "approvals": found["approvals"],
+            "questions": found["questions"],
+            "doubts": doubts,
+            "more_doubts": listed["next"] is not None,
+            "more": found["next"],
+            "may": may(asking),
+        },
+    )
+
+
+def waits(found: Mapping[str, Any]) -> int:
+    """Return how much of a page of approvals waits for a person."""
+    return len(found["approvals"]) + len(found["questions"])
+
+
+def _decides(asking: Asking, one: Mapping[str, Any]) -> bool:
+    who = asking.who
+    if not who.may("decide", one["agent"]) or one.get("expired"):
+        return False
+    if one["by"] and not {*one["by"]} & {*who.roles}:
+        return False
+    return not (one.get("not_by") and who.is_actor(one["not_by"]))
+
+
+#: Paths below ``/ui``, and their pages.
+VIEWS: Mapping[str, View] = {"/inbox": inbox}

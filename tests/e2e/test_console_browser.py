@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, sync_playwright
@@ -225,6 +227,48 @@ def test_is_this_log_whole(desk: Desk) -> None:
     # Nobody loads the page again.
     page.locator(".state.intact").wait_for()
     assert re.search(r"\d+ events in 4 streams", page.locator("main").inner_text())
+
+
+def test_where_did_this_address_come_from(desk: Desk, shell: Shell) -> None:
+    account = "DE02120300000000202051"
+    pay = call("mcp__demo__pay", to=account, amount=5)
+    shell.write("a.wasm", guest(call("mcp__demo__list_suppliers"), pay, output=None))
+    run = desk.host.start("a")
+    desk.reload_until(f"/ui/runs/{run}", "completed")
+    desk.choose("mcp__demo__pay")
+    # The answer is the event behind the call.
+    desk.follow("seq=3", desk.page.get_by_role("link", name="demo/list_suppliers"))
+
+    assert account in desk.page.locator(".beside").inner_text()
+
+
+def test_resolve_a_call_in_doubt_that_an_open_inbox_shows_after_a_restart(
+    shell: Shell, browser: Browser
+) -> None:
+    # law 7
+    agent(shell)
+    shell.write("a.wasm", guest(call("mcp__demo__slow", seconds=60), output="done"))
+    context = browser.new_context()
+    with served(shell, good=good(shell)) as host:
+        desk = Desk(context.new_page(), host)
+        desk.sign_in()
+        host.start("a")
+        until(lambda: "ToolInvoked" in shell.types())
+        desk.go("/ui/inbox")
+        desk.page.get_by_text("Nothing waits for a person.").wait_for()
+        host.stop(signal.SIGKILL)
+    port = str(urlsplit(host.url).port)
+    with served(shell, "--port", port, good=host.token):
+        # Nobody loads the page again.
+        page = desk.page
+        page.get_by_role("heading", name="A call in doubt").wait_for()
+        page.get_by_label("It happened, and this was its answer").check()
+        page.get_by_label("The answer, as text").fill("it slept")
+        page.get_by_label("Why").fill("it said so")
+        desk.follow("done=resolveCall", page.get_by_role("button", name="Resolve"))
+        until(lambda: "RunCompleted" in shell.types())
+    context.close()
+    assert shell.types().count("ToolInvoked") == 1
 
 
 def test_a_run_that_goes_on_is_followed(desk: Desk, shell: Shell) -> None:

@@ -50,8 +50,10 @@ async def inbox(asking: Asking) -> Shown:
     for one in found["approvals"]:
         one["decidable"] = _decides(asking, one)
         one.update(await told_of(asking, one["run_id"], one["seq"]))
-        rules = one["explained"]["considered"] if one["explained"] else []
-        one["rules"] = [rule for rule in rules if rule["id"] == one["rule"]]
+        told: dict[str, Any] = one["explained"] or {}
+        one["rules"] = [
+            rule for rule in told.get("considered", ()) if rule["id"] == one["rule"]
+        ]
     for one in found["questions"]:
         one["decidable"] = _decides(asking, one)
         one["fields"] = fields_of(one["form"])

@@ -189,8 +189,6 @@ async def agents(asking: Asking) -> Shown:
     )
 
 
-
-
 #: Paths below ``/ui``, and their pages.
 VIEWS: Mapping[str, View] = {
     "/runs": runs,

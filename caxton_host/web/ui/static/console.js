@@ -86,8 +86,6 @@ function follow(about) {
   };
 }
 
-// What counts on a page without events of its own.
-if (main?.dataset.counting) soon();
 /** Say how long it is until each time that something ends. */
 function count() {
   for (const one of document.querySelectorAll(".left")) {
@@ -100,6 +98,8 @@ function count() {
 }
 
 if (main?.dataset.live) follow(main.dataset);
+// What counts on a page without events of its own.
+if (main?.dataset.counting) soon();
 count();
 setInterval(count, 1000);
 

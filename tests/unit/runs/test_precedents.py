@@ -1,4 +1,4 @@
-"""What a call is compared with: only what the caller may see, and what people approved."""
+"""What a call is compared with: what people approved, and the caller may see."""
 
 from __future__ import annotations
 

@@ -16,13 +16,15 @@ from caxton_host.core.log.events import ToolCompleted
 from caxton_host.lib import codec
 from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.testing import Script
+from caxton_host.web.ui.forms import fields_of
+from tests.hostile_texts import HOSTILE
 from tests.office import ANN, Office, Slow
 from tests.scene import ended, pack, rule
 from tests.turns import asked, invoked, question, suspended
 from tests.unit.store.fakes import run_started
 from tests.unit.web.api.test_runs import suspended as in_doubt
 
-from .test_console import ASKED, NO_RUN, browsing, sent
+from .test_console import ASKED, NO_RUN, browsing, check_page, sent
 
 FORM: dict[str, JSON] = {
     "type": "object",
@@ -64,15 +66,18 @@ TYPED: dict[str, JSON] = {
 class Typed(Slow):
     """Tools that say what their answers are, and answer when they are let."""
 
+    def __init__(self, schema: JSON) -> None:
+        super().__init__()
+        self.schema = schema
+
     async def offered(self, servers: Collection[str]) -> Offered:
         found = await super().offered(servers)
-        return replace(found, offers=tuple(map(typed, found.offers)))
+        return replace(found, offers=tuple(map(self.typed, found.offers)))
 
-
-def typed(offer: Offer) -> Offer:
-    known = codec.decode_trusted(offer.definition)
-    data = codec.canonical({**known, "outputSchema": TYPED})
-    return replace(offer, definition=data, definition_sha256=codec.sha256(data))
+    def typed(self, offer: Offer) -> Offer:
+        known = codec.decode_trusted(offer.definition)
+        data = codec.canonical({**known, "outputSchema": self.schema})
+        return replace(offer, definition=data, definition_sha256=codec.sha256(data))
 
 
 def going_to(*cities: str) -> Script:
@@ -134,7 +139,7 @@ async def test_the_answer_of_a_call_in_doubt_is_typed_into_a_form_of_its_schema(
     tmp_path: Path,
 ) -> None:
     # law 7
-    office = Office(tmp_path, tools=Typed())
+    office = Office(tmp_path, tools=Typed(TYPED))
     run, seq = await in_doubt(office)
     await office.service.go_on(run, "weather", "restart")
     assert await office.done(run) == "suspended"
@@ -183,3 +188,29 @@ async def test_several_runs_are_changed_and_what_came_of_each_is_said(
     assert page.status_code == 200
     assert page.text.count("To fix:") == 2
     assert await office.done(runs[1]) == "cancelled"
+
+
+async def test_hostile_texts_of_calls_and_of_schemas_stay_texts(tmp_path: Path) -> None:
+    fields: dict[str, JSON] = {
+        text: {"type": "string", "title": text, "description": text, "enum": [text]}
+        for text in HOSTILE[:40]
+    }
+    schema: JSON = {"type": "object", "properties": fields}
+    doubt = Office(tmp_path, tools=Typed(schema))
+    run, _ = await in_doubt(doubt)
+    await doubt.service.go_on(run, "weather", "restart")
+    await doubt.done(run)
+    asking = Office(tmp_path, grant=ASKED, script=going_to("\n".join(HOSTILE)))
+    await asking.done(await asking.start(ANN))
+    odd: list[JSON] = [
+        {"properties": 1},
+        {"properties": {"a": True, "b": {"enum": 3}}},
+        [],
+        None,
+    ]
+    for office in (doubt, asking):
+        async with browsing(office) as client:
+            page = await client.get("/ui/inbox")
+        check_page(page)
+        assert "<h2" in page.text
+    assert [len(fields_of(one)) for one in odd] == [0, 2, 0, 0]

@@ -115,6 +115,8 @@ async def _runs(asking: Asking, fields: Fields) -> Shown:
             state = (await asking.of(f"{what}Run", body, run=run))["state"]
             came.append({"run": run, "state": state, "refusal": ""})
         except (Refusal, CaxtonError) as exc:
+            if len(selected) == 1:
+                raise
             problem = problem_of(exc).document()
             refusal = f"{problem['detail']} To fix: {problem['fix']}"
             came.append({"run": run, "state": "", "refusal": refusal})

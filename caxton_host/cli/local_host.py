@@ -243,9 +243,9 @@ class LocalHost(HostApi):
         self, agent: str, tool: str, params: Sequence[str], after: Sequence[str]
     ) -> Mapping[str, Any]:
         from ..lib.json_schema import input_check
+        from ..lib.params import Words, split
         from ..runs.explain import as_sent, judgement, told_astray
         from .judgement import agent_of
-        from .params import Words, split
         from .server_probe import known
 
         config = self.load()

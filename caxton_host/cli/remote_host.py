@@ -37,6 +37,7 @@ from ..errors import (
     UsageError,
 )
 from ..lib.machine import SystemClock
+from ..lib.params import Words, split
 from ..remote.address import Address, Token, token_of
 from ..remote.client import Away, Remote, path
 from ..remote.documents import mapping, mappings, stranger, text
@@ -61,7 +62,6 @@ from .context import (
 from .interrupt import began, drive
 from .output import note, patience
 from .overrides import narrowed, typed
-from .params import Words, split
 from .run_report import RunReport, decided, named
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from ..core.names import AGENTS
 from ..core.text.templates import summary
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import ToolError, UsageError
-from ..runs.tool_pinning import unaccepted
+from ..lib.params import Words, split, types_of
+from ..runs.tool_pinning import acceptance, compared, unaccepted
 from . import completion
 from .context import HostApi, check_known, on_host, wait
 from .options import variable_option, wire_log
@@ -31,7 +32,6 @@ from .output import (
     to_json,
 )
 from .overrides import by_hand, tapped
-from .params import Words, split, types_of
 from .server_probe import offers, reached
 from .tool_stubs import command as stubs
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ..core.grants.tool_catalog import Offer, Offered
     from ..core.log.diff import Difference
     from ..ports.tools import RunScope
-    from ..store.sql import SqlStore
 
 
 @click.group("tool")
@@ -317,7 +316,7 @@ def accept(
         before, offer, found = wait(work(host, (server, name), variables))
     state = _state(before, offer, dry_run=dry_run)
     if as_json:
-        show(_acceptance(before, offer, state, found))
+        show(acceptance(offer, before, state, found))
         return
     for one in found:
         say(plain(one.path))
@@ -343,20 +342,6 @@ def _state(before: str | None, offer: Offer, *, dry_run: bool) -> str:
     return "accepted" if before else "new"
 
 
-def _acceptance(
-    before: str | None, offer: Offer, state: str, found: Sequence[Difference]
-) -> dict[str, JSON]:
-    return {
-        "$type": "caxton.acceptance/v1",
-        "server": offer.server,
-        "tool": offer.tool,
-        "state": state,
-        "before": before,
-        "definition_sha256": offer.definition_sha256,
-        "differences": [one.to_document() for one in found],
-    }
-
-
 async def _compare(
     host: HostApi, target: tuple[str, str], variables: Sequence[str]
 ) -> tuple[str | None, Offer, list[Difference]]:
@@ -366,7 +351,7 @@ async def _compare(
     check_known(server, config.servers, f"there is no server {server!r}", see)
     async with reached(config, [server], by_hand(config, variables)) as asked:
         offer = _offer(target, await asked.tools.offered([server]))
-        before, found = await _compared(asked.store, offer)
+        before, found = await compared(asked.store, offer)
     return before, offer, found
 
 
@@ -382,26 +367,10 @@ async def _accept(
     offered = await offers(config, [server], by_hand(config, variables))
     offer = _offer(target, offered)
     async with keeping(config, host.paths()) as keeper:
-        before, found = await _compared(keeper.store, offer)
+        before, found = await compared(keeper.store, offer)
         if before != offer.definition_sha256:
             await keeper.accept(*target, offer.definition)
     return before, offer, found
-
-
-async def _compared(
-    store: SqlStore | None, offer: Offer
-) -> tuple[str | None, list[Difference]]:
-    from ..core.log.diff import changes
-    from ..lib.codec import decode_trusted
-
-    before: str | None = None
-    old: JSON = {}
-    if store is not None:
-        known = await store.definitions.accepted([offer.server])
-        before = known.get((offer.server, offer.tool))
-        old = decode_trusted(await store.reader.blob(before)) if before else {}
-    found = changes(old, decode_trusted(offer.definition))
-    return before, [one for one in found if one.a != one.b]
 
 
 def _offer(target: tuple[str, str], offered: Offered) -> Offer:

@@ -9,16 +9,18 @@ accepts the change, unless the operator trusts the server to change its tools.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from ..core.calls import JSON
 from ..core.grants.tool_catalog import Offer, Offered
+from ..core.log.diff import Difference, changes
 from ..core.log.events import Event, ToolsChanged
 from ..gateway.tool_layers import ToolLayer
-from ..ports.log import Definitions
+from ..lib.codec import decode_trusted
+from ..ports.log import Definitions, SharedStore
 from ..ports.tools import RunScope, ToolClient, ToolSource
 
 _log = logging.getLogger("caxton_host")
@@ -119,6 +121,35 @@ class _Accepted(ToolLayer):
     async def offered(self, servers: Collection[str]) -> Offered:
         """Return the accepted tools of *servers*."""
         return await self.accepting.judged(await self.tools.offered(servers), servers)
+
+
+async def compared(
+    store: SharedStore | None, offer: Offer
+) -> tuple[str | None, list[Difference]]:
+    """Return the accepted digest of a tool, and how what is offered differs."""
+    before: str | None = None
+    old: JSON = {}
+    if store is not None:
+        known = await store.definitions.accepted([offer.server])
+        before = known.get((offer.server, offer.tool))
+        old = decode_trusted(await store.reader.blob(before)) if before else {}
+    found = changes(old, decode_trusted(offer.definition))
+    return before, [one for one in found if one.a != one.b]
+
+
+def acceptance(
+    offer: Offer, before: str | None, state: str, found: Sequence[Difference]
+) -> dict[str, JSON]:
+    """Return the ``caxton.acceptance/v1`` document of a tool."""
+    return {
+        "$type": "caxton.acceptance/v1",
+        "server": offer.server,
+        "tool": offer.tool,
+        "state": state,
+        "before": before,
+        "definition_sha256": offer.definition_sha256,
+        "differences": [one.to_document() for one in found],
+    }
 
 
 def unaccepted(server: str, tool: str) -> str:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from caxton_host.cli.params import Words
 from caxton_host.core.calls import JSON
 from caxton_host.errors import UsageError
+from caxton_host.lib.params import Words
 
 SCHEMA: dict[str, JSON] = {
     "type": "object",

@@ -1,4 +1,4 @@
-"""``SERVER/TOOL`` and ``KEY=VALUE`` on a command line, read by the schema of a tool."""
+"""``SERVER/TOOL`` and ``KEY=VALUE`` as typed, read by the schema of a tool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import cast
 from ..core.calls import JSON
 from ..core.names import nearest
 from ..errors import BadBytes, UsageError
-from ..lib.codec import load_json
+from .codec import load_json
 
 _LIMIT = 1024 * 1024
 _DEPTH = 8

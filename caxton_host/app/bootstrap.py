@@ -90,7 +90,7 @@ class Running:
 
         status: Returns the state of each MCP server. May be called in other threads.
 
-        record: Adds an event to the stream of the host, without waiting.
+        stream: What this host does.
     """
 
     host: Host
@@ -100,7 +100,7 @@ class Running:
     telemetry: Observer
     redact: Redactor
     status: Callable[[], Sequence[ServerStatus]]
-    record: Callable[[Event], None]
+    stream: HostLog
 
 
 @contextlib.asynccontextmanager
@@ -240,7 +240,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                     telemetry=telemetry,
                     redact=redact,
                     status=tooling.status,
-                    record=log.queue,
+                    stream=log,
                 )
 
 

@@ -170,7 +170,8 @@ async def serving(
             ),
             watchers=watchers,
             library=library_of(paths),
-            reads=ReadLog(queue=up.record),
+            reads=ReadLog(queue=up.stream.queue),
+            record=up.stream.append,
             placement=placement_of(config, up.store),
         )
         up.telemetry.counts.look_at_queue(lambda: service.waiting)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ..core.analysis.checking import Known, lacking
 from ..core.calls import JSON
 from ..core.grants.grants import Grant, Rule
-from ..core.names import AGENTS, is_server_name, nearest
+from ..core.names import AGENTS, BY_HAND, is_server_name, nearest
 from ..core.text.globs import Pattern
 from ..core.text.redact import MIN_LENGTH
 from ..core.text.templates import texts
@@ -244,8 +244,8 @@ def by_hand(config: Config, variables: Given) -> RunScope:
         if variable.default is not None
     }
     return RunScope(
-        run_id="by-hand",
-        agent="by-hand",
+        run_id=BY_HAND,
+        agent=BY_HAND,
         context={**defaults, **_given(config, variables)},
         private={key for key, one in config.context.items() if one.private},
     )

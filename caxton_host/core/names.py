@@ -9,6 +9,9 @@ from collections.abc import Iterable
 #: Prefix of the streams of runs; the run id follows.
 RUN = "run/"
 
+#: The name that runs have in which a person calls a tool, without an agent.
+BY_HAND = "by-hand"
+
 #: The server whose tools are the configured agents: the host itself.
 AGENTS = "agents"
 

@@ -66,6 +66,16 @@ class HostLog:
                 logger.warning("what the host does is recorded later: %s", exc)
                 self._again = asyncio.create_task(self._try_again())
 
+    async def append(self, *events: Event) -> None:
+        """
+        Store events now.
+
+        Raises:
+            StoreError: They could not be stored; they are stored later.
+        """
+        self.queue(*events)
+        await self._log.append()
+
     async def aclose(self) -> None:
         """Wait for what is queued, and stop writing."""
         if self._again is not None:

@@ -15,7 +15,7 @@ import contextlib
 import hmac
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..config import Agent, Config, model
@@ -145,6 +145,10 @@ def _ignore(_run: str) -> None:
     """Ignore a run."""
 
 
+async def _drop(_event: Event) -> None:
+    """Record nothing."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Service:
     """
@@ -167,6 +171,8 @@ class Service:
 
         reads: Records who reads runs.
 
+        record: Records what a principal did to the host.
+
         code: Describes the agents that execute what their caller sends.
 
         placement: Decides which host tries to start those that wait.
@@ -186,6 +192,7 @@ class Service:
     library: Library = field(default_factory=Library)
     decided: Callable[[str], None] = _ignore
     reads: ReadLog = field(default_factory=ReadLog)
+    record: Callable[[Event], Awaitable[None]] = _drop
     placement: Placement = field(default_factory=InProcess)
     code: CodeTools = field(init=False)
     placer: Placer = field(init=False)

@@ -17,6 +17,7 @@ from .events import (
     ServerLost,
     ServerRestarted,
     ToolCompleted,
+    ToolFailed,
     ToolInvoked,
     ToolsChanged,
 )
@@ -38,10 +39,12 @@ OF_HOSTS = tuple(
         ToolsChanged,
     )
 )
-OF_RUNS = (ToolInvoked.__name__, ToolCompleted.__name__)
+OF_RUNS = (ToolInvoked.__name__, ToolCompleted.__name__, ToolFailed.__name__)
 
 #: Most events that are read, the newest first.
 LOOKED_AT = 2000
+#: Failures that are shown.
+_SHOWN = 20
 
 
 @dataclass(slots=True, kw_only=True)
@@ -189,3 +192,64 @@ def _learn_latency(
                     found[server].took.append(took[recorded.stream, call])
             case _:
                 pass
+
+
+def failures(
+    server: str, hosts: Sequence[Recorded], runs: Sequence[Recorded]
+) -> list[dict[str, JSON]]:
+    """
+    Return what failed last at a server, the newest first.
+
+    Args:
+        server: Its name.
+
+        hosts: Events of hosts, the newest first.
+
+        runs: Events of runs, the newest first.
+
+    Returns:
+        Maps: ``at``, ``stream``, ``event`` and ``reason``; of a call, ``seq`` too.
+    """
+    found: list[tuple[int, dict[str, JSON]]] = []
+    for one in hosts:
+        if _server(one) == server:
+            match one.event:
+                case (
+                    ServerFailed(reason=reason)
+                    | ServerLost(reason=reason)
+                    | ServerDisabled(reason=reason)
+                ):
+                    found.append(_failure(one, None, reason))
+                case BreakerOpened(failures=count):
+                    reason = f"{count} calls in a row had no answer"
+                    found.append(_failure(one, None, reason))
+                case _:
+                    pass
+    # Newest first: the end of a call comes before its beginning.
+    ended: dict[tuple[str, int], Recorded] = {}
+    for one in runs:
+        match one.event:
+            case ToolFailed(call=call):
+                ended[one.stream, call] = one
+            case ToolInvoked(call=call, server=at) if at == server:
+                if end := ended.get((one.stream, call)):
+                    assert isinstance(end.event, ToolFailed)  # noqa: S101 -- as above
+                    reason = f"{end.event.kind}: {end.event.message}"
+                    found.append(_failure(end, one.seq, reason))
+            case _:
+                pass
+    found.sort(key=lambda one: one[0], reverse=True)
+    return [document for _, document in found[:_SHOWN]]
+
+
+def _failure(
+    one: Recorded, seq: int | None, reason: str
+) -> tuple[int, dict[str, JSON]]:
+    document: dict[str, JSON] = {
+        "at": one.recorded_at,
+        "stream": one.stream,
+        "seq": seq,
+        "event": one.type,
+        "reason": reason,
+    }
+    return one.recorded_at, document

@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from io import BufferedReader
 from pathlib import Path
@@ -149,6 +150,12 @@ class ServerLog:
         held, self._held = self._held, b""
         self._tell([held])
         self._tell_of_loss()
+
+
+def newest_lines(folder: Path, server: str, number: int) -> list[str]:
+    """Return the last lines of a server's file; none if it was never started."""
+    with closing(Tail(LogFile(folder, server))) as tail:
+        return [*deque(tail.more(), maxlen=number)]
 
 
 class Tail:

@@ -25,13 +25,14 @@ from . import (
     runs,
     schedules,
     servers,
+    tools,
 )
 from .operations import IN_PATH, PREFIX, Answer, Operation, Parameter
 
 OPERATIONS: tuple[Operation, ...] = tuple(
     operation
     for part in (
-        *(runs, events, approvals, freezes, schedules, servers, agents, log),
+        *(runs, events, approvals, freezes, schedules, servers, tools, agents, log),
         *(evidence, access),
     )
     for operation in part.OPERATIONS
@@ -299,6 +300,7 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
         tools=_TEXTS,
         resources=_MAPS,
     ),
+    "ServerLogs": _document("server-logs", server=_TEXT, lines=_TEXTS),
     "Restart": _document(
         "restart", server=_TEXT, host=_TEXT, restarted=_FLAG, outcome=_TEXT
     ),
@@ -321,6 +323,23 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
         roles=_TEXTS,
         tenant=_MAYBE_TEXT,
         edit=_FLAG,
+    ),
+    "Acceptance": _document(
+        "acceptance",
+        server=_TEXT,
+        tool=_TEXT,
+        state={"enum": ["same", "changed", "new", "accepted"]},
+        before=_MAYBE_TEXT,
+        definition_sha256=_TEXT,
+        differences=_MAPS,
+    ),
+    "Call": _document(
+        "call",
+        run_id=_TEXT,
+        seq=_NUMBER,
+        status={"enum": ["ok", "tool_error", "denied", "failed", "bad_request"]},
+        message=_TEXT,
+        data=_ANYTHING,
     ),
     "Tool": _document(
         "tool",

@@ -1,91 +1,132 @@
-"""Tool servers: state, tools, tests, restarts and edits of the configuration."""
+"""Tool servers: state, logs, tests, restarts and edits of the configuration."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from starlette.responses import Response
 
-from ...config import describe
+from ...config import Paths, describe
 from ...config.edit import add_server, change_server, check_references, remove_server
 from ...core.calls import JSON
-from ...core.grants.tool_catalog import Offered, tool_document
+from ...core.grants.tool_catalog import Offered
+from ...core.log.events import Recorded
 from ...core.log.server_history import (
     HOST,
     LOOKED_AT,
     OF_HOSTS,
     OF_RUNS,
+    failures,
     server_records,
 )
-from ...core.names import AGENTS, RUN, nearest
+from ...core.names import RUN
 from ...core.tools.contexts import ServerResource
-from ...core.tools.servers import (
-    SERVERS_OFF,
-    SERVERS_ON,
-    server_document,
-    server_test_document,
+from ...core.tools.servers import server_document, server_test_document
+from ...errors import (
+    ForbiddenError,
+    NotFoundError,
+    ServerUnavailable,
+    ToolError,
+    UsageError,
 )
-from ...core.tools.webhooks import SERVER as WEBHOOK
-from ...errors import ForbiddenError, NotFoundError, ServerUnavailable, UsageError
-from ...ports.tools import RunScope
+from ...mcp.auth.tokens import TokenFile
+from ...mcp.transport.serverlog import newest_lines
 from ...runs.cancellation import Answer as Outcome
 from ...runs.cancellation import ask_hosts, reload_document, restart_document
 from .operations import Answer, Asked, Operation, Parameter, answer, takes
 from .runs import REASON
+from .tools import by_hand, named
 
 _ACTION = takes(reason=REASON)
 
 
 async def list_(asked: Asked) -> Response:
     """Return the servers with their last known state."""
-    servers = await _servers(asked)
+    servers = await _servers(asked, *await _events(asked))
     return answer({"$type": "caxton.servers/v1", "servers": [*servers.values()]})
 
 
 async def show(asked: Asked) -> Response:
-    """Return a server with its last known state."""
-    return answer((await _servers(asked))[_name(asked)])
+    """Return a server with its last known state, its last failures, and its login."""
+    name = named(asked)
+    hosts, runs = await _events(asked)
+    found = (await _servers(asked, hosts, runs))[name]
+    found["failures"] = [*failures(name, hosts, runs)]
+    found["login"] = await asyncio.to_thread(_login, asked, name)
+    return answer(found)
 
 
-async def _servers(asked: Asked) -> dict[str, JSON]:
+async def _events(asked: Asked) -> tuple[Sequence[Recorded], Sequence[Recorded]]:
+    """Return the newest events of hosts, and of runs, that concern servers."""
+    newest = asked.service.store.reader.newest
+    return (
+        await newest(HOST, OF_HOSTS, LOOKED_AT),
+        await newest(RUN, OF_RUNS, LOOKED_AT),
+    )
+
+
+def _login(asked: Asked, name: str) -> JSON:
+    """Return whether this machine is logged in at a server that takes logins."""
+    config = asked.service.config().servers[name]
+    if config.oauth is None or config.oauth.flow != "code":
+        return None
+    problem, found = None, None
+    try:
+        found = TokenFile(_paths(asked).tokens, config).read()
+    except ToolError as exc:
+        problem = str(exc)
+    return {
+        "logged_in": found is not None,
+        "issuer": found.issuer if found else None,
+        "scope": found.scope if found else None,
+        "refreshes": bool(found and found.refresh_token),
+        "expires": round(found.expires_at * 1e6)
+        if found and found.expires_at
+        else None,
+        "problem": problem,
+        "command": f"caxton server login {name}",
+    }
+
+
+def _paths(asked: Asked) -> Paths:
+    return Paths.of(asked.desk.environ)
+
+
+async def logs(asked: Asked) -> Response:
+    """Return the newest lines of the standard error of a server on this machine."""
+    name, redact = named(asked), asked.service.host.redact
+    if asked.service.config().servers[name].url is not None:
+        raise NotFoundError(
+            f"{name} has a url, so this host does not have its standard error",
+            fix="look where it runs",
+        )
+    folder, number = _paths(asked).logs, asked.number("lines")
+    found = await asyncio.to_thread(newest_lines, folder, name, number)
+    # A value may have become a secret since it was written.
+    lines: list[JSON] = [redact.text(line) for line in found]
+    return answer({"$type": "caxton.server-logs/v1", "server": name, "lines": lines})
+
+
+async def _servers(
+    asked: Asked, hosts: Sequence[Recorded], runs: Sequence[Recorded]
+) -> dict[str, dict[str, JSON]]:
     config, store = asked.service.config(), asked.service.store
     described = describe(config)["servers"]
     assert isinstance(described, dict)  # noqa: S101 -- a table
-    known = server_records(
-        config.servers,
-        await store.reader.newest(HOST, OF_HOSTS, LOOKED_AT),
-        await store.reader.newest(RUN, OF_RUNS, LOOKED_AT),
-        await store.leases.hosts(),
-    )
+    known = server_records(config.servers, hosts, runs, await store.leases.hosts())
     return {
         name: server_document(name, one) | known[name].document()
         for name, one in sorted(described.items())
     }
 
 
-def _name(asked: Asked) -> str:
-    """Return the server that the path names."""
-    config = asked.service.config()
-    name, known = asked.path["name"], config.servers
-    if not config.mcp:
-        raise NotFoundError(SERVERS_OFF, fix=SERVERS_ON)
-    if name not in known:
-        meant = nearest(name, [*known])
-        raise NotFoundError(
-            f"no server {name!r}",
-            fix=f"did you mean {meant}?" if meant else "ask for the list of servers",
-        )
-    return name
-
-
 async def test(asked: Asked) -> Response:
     """Ask a server for its tools and resources; start it if necessary."""
-    name = _name(asked)
+    name = named(asked)
     try:
         offered, found = await _asked(asked, name)
     except ServerUnavailable as exc:
@@ -99,29 +140,15 @@ async def test(asked: Asked) -> Response:
 
 
 async def _asked(asked: Asked, name: str) -> tuple[Offered, list[ServerResource]]:
-    scope = _by_hand(asked)
+    scope = by_hand(asked)
     async with asked.desk.tools.open(scope) as tools:
         offered = await tools.offered([name])
         return offered, [*await tools.resources([name], scope)]
 
 
-def _by_hand(asked: Asked) -> RunScope:
-    """Return a scope without a run: the defaults of variables."""
-    context = asked.service.config().context
-    return RunScope(
-        run_id="by-hand",
-        agent="by-hand",
-        context={
-            key: one.default for key, one in context.items() if one.default is not None
-        },
-        private={key for key, one in context.items() if one.private},
-        trigger="api",
-    )
-
-
 async def restart(asked: Asked) -> Response:
     """Restart a server on all hosts."""
-    name = _name(asked)
+    name = named(asked)
     outcomes = await _ask(asked, "restart", name)
     hosts: list[JSON] = [restart_document(name, *one) for one in outcomes.items()]
     return answer({"$type": "caxton.restarts/v1", "hosts": hosts})
@@ -149,39 +176,16 @@ async def _ask(
     )
 
 
-async def tools(asked: Asked) -> Response:
-    """Return all tools of all servers, which are started if necessary."""
-    config = asked.service.config()
-    known = (
-        *config.servers,
-        *((WEBHOOK,) if config.webhooks else ()),
-        *((AGENTS,) if config.executed else ()),
-    )
-    wanted = asked.text("server")
-    if wanted is not None and wanted not in known:
-        raise NotFoundError(f"no server {wanted!r}", fix="ask for the list of servers")
-    names = known if wanted is None else (wanted,)
-    async with asked.desk.tools.open(_by_hand(asked)) as opened:
-        offered = await opened.offered(names)
-    offered = replace(
-        offered, accepted=await asked.service.store.definitions.accepted(names)
-    )
-    found: list[JSON] = [tool_document(o, offered.accepted) for o in offered.offers]
-    return answer({"$type": "caxton.tools/v1", "tools": found})
-
-
 _HOST = Parameter(
     name="host",
     about="Only this host. Default: all hosts that share the log.",
     schema={"type": "string", "maxLength": 100},
 )
-_SERVER = Parameter(
-    name="server",
-    about="Only the tools of this server.",
-    schema={"type": "string", "maxLength": 200},
+_LINES = Parameter(
+    name="lines",
+    about="How many.",
+    schema={"type": "integer", "minimum": 1, "maximum": 500, "default": 100},
 )
-
-
 _LINE: dict[str, JSON] = {"type": "string", "minLength": 1, "maxLength": 4096}
 _PAIRS: dict[str, JSON] = {
     "type": "object",
@@ -317,6 +321,18 @@ OPERATIONS: tuple[Operation, ...] = (
         problems=("not-found",),
     ),
     Operation(
+        id="serverLogs",
+        method="GET",
+        path="/servers/{name}/logs",
+        about="Return the last lines that a server wrote to its standard error on this "
+        "machine, without secrets.",
+        scopes=("admin",),
+        handler=logs,
+        parameters=(_LINES,),
+        answers={200: Answer(about="The lines, oldest first.", schema="ServerLogs")},
+        problems=("not-found",),
+    ),
+    Operation(
         id="testServer",
         method="POST",
         path="/servers/{name}/test",
@@ -337,17 +353,6 @@ OPERATIONS: tuple[Operation, ...] = (
         body=_ACTION,
         answers={200: Answer(about="The outcome per host.", schema="Restarts")},
         problems=("not-found",),
-    ),
-    Operation(
-        id="listTools",
-        method="GET",
-        path="/tools",
-        about="List all tools of all servers. Servers are started if necessary.",
-        scopes=("admin",),
-        handler=tools,
-        parameters=(_SERVER,),
-        answers={200: Answer(about="The tools.", schema="Tools")},
-        problems=("not-found", "server-unavailable"),
     ),
     Operation(
         id="reloadConfig",

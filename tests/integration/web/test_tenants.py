@@ -124,6 +124,14 @@ ROUTES: Mapping[str, Row] = {
     "restartServer": Row(REFUSED, auditor=False),
     # It starts servers.
     "listTools": Row(REFUSED, auditor=False),
+    "serverLogs": Row(REFUSED, auditor=False),
+    "compareTool": Row(REFUSED, auditor=False, query="?tool=echo"),
+    "acceptTool": Row(
+        REFUSED, auditor=False, body={"tool": "echo", "definition_sha256": "0" * 64}
+    ),
+    "callTool": Row(
+        REFUSED, auditor=False, body={"tool": "echo", "params": {}, "reason": ""}
+    ),
     "reloadConfig": Row(REFUSED, auditor=False),
     "addServer": Row(REFUSED, auditor=False, body={"name": "b", "command": ["x"]}),
     "changeServer": Row(REFUSED, auditor=False, body={"command": ["x"]}),

@@ -13,10 +13,11 @@ from caxton_host.core.log.events import (
     ServerLost,
     ServerRestarted,
     ToolCompleted,
+    ToolFailed,
     ToolInvoked,
     ToolsChanged,
 )
-from caxton_host.core.log.server_history import ServerRecord, server_records
+from caxton_host.core.log.server_history import ServerRecord, failures, server_records
 
 UP = ServerConnected(
     server="crm", name="crm", version="1", protocol="2025-06-18", tools=1
@@ -132,3 +133,27 @@ def test_the_latency_is_the_median_of_the_calls_that_were_answered() -> None:
     ]
     found = server_records(["crm"], [], newest_first("run/1", *calls))
     assert found["crm"].latency_ms == 2.0
+
+
+def test_what_failed_last_at_a_server_comes_first_and_others_are_left_out() -> None:
+    hosts = newest_first(
+        "host/2",
+        ServerFailed(server="crm", reason="no such program"),
+        UP,
+        ServerLost(server="other", reason="x"),
+        BreakerOpened(server="crm", failures=5),
+        ServerDisabled(server="crm", reason="it failed 5 times"),
+    )
+    late = ToolFailed(call=1, kind="timeout", sent="unknown", message="no answer")
+    other = ToolFailed(call=2, kind="timeout", sent="unknown", message="no answer")
+    runs = newest_first("run/1", invoked(1), late, invoked(2, "other"), other)
+
+    found = failures("crm", hosts, runs)
+    assert [(one["stream"], one["seq"], one["reason"]) for one in found] == [
+        ("host/2", None, "it failed 5 times"),
+        ("host/2", None, "5 calls in a row had no answer"),
+        ("run/1", 1, "timeout: no answer"),
+        ("host/2", None, "no such program"),
+    ]
+    many = newest_first("host/2", *[hosts[-1].event] * 100)
+    assert len(failures("crm", many, [])) == 20

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from caxton_host.core.log.events import ConfigLoaded, Event
-from caxton_host.errors import LogMovedError
+from caxton_host.errors import LogMovedError, StoreError
 from caxton_host.runs import host_stream
 from caxton_host.runs.host_stream import HostLog
 from caxton_host.store import file_guard
@@ -100,3 +100,19 @@ async def test_what_a_host_could_not_record_until_its_end_is_told(
     assert any(
         text.startswith("2 events of the host are lost: ") for text in caplog.messages
     )
+
+
+async def test_what_has_to_be_recorded_now_is_or_its_failure_is_told(
+    tmp_path: Path,
+) -> None:  # law 3
+    async with open_store(tmp_path) as store:
+        log = HostLog(store, HOST)
+        await log.append(loaded(1))
+        assert await stored(store) == [loaded(1)]
+
+        (tmp_path / "caxton.db").rename(tmp_path / "away")
+        log.queue(loaded(2))
+        await failed(store)
+        with pytest.raises(StoreError):
+            await log.append(loaded(3))
+        await log.aclose()

@@ -110,24 +110,23 @@ _TOKEN: dict[str, JSON] = {
     "state": {"enum": ["good", "expired", "revoked"]},
 }
 
-_SERVER = _document(
-    "server",
-    name=_TEXT,
-    transport=_TEXT,
-    address=_TEXT,
-    required=_FLAG,
-    origin=_TEXT,
-    host=_MAYBE_TEXT,
-    live=_MAYBE_FLAG,
-    as_of=_MAYBE_NUMBER,
-    state=_MAYBE_TEXT,
-    problem=_MAYBE_TEXT,
-    protocol=_MAYBE_TEXT,
-    latency_ms={"type": ["number", "null"]},
-    restarts=_MAYBE_NUMBER,
-    breaker=_MAYBE_TEXT,
-    generation=_MAYBE_NUMBER,
-)
+_SERVER: dict[str, JSON] = {
+    "name": _TEXT,
+    "transport": _TEXT,
+    "address": _TEXT,
+    "required": _FLAG,
+    "origin": _TEXT,
+    "host": _MAYBE_TEXT,
+    "live": _MAYBE_FLAG,
+    "as_of": _MAYBE_NUMBER,
+    "state": _MAYBE_TEXT,
+    "problem": _MAYBE_TEXT,
+    "protocol": _MAYBE_TEXT,
+    "latency_ms": {"type": ["number", "null"]},
+    "restarts": _MAYBE_NUMBER,
+    "breaker": _MAYBE_TEXT,
+    "generation": _MAYBE_NUMBER,
+}
 
 #: By the names that operations call them.
 SHAPES: Mapping[str, dict[str, JSON]] = {
@@ -287,7 +286,8 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
         paused=_MAYBE_MAP,
     ),
     "Schedules": _document("schedules", schedules=_list("Schedule")),
-    "Server": _SERVER,
+    "Server": _document("server", **_SERVER),
+    "ServerShown": _document("server", **_SERVER, failures=_MAPS, login=_MAYBE_MAP),
     "Servers": _document("servers", servers=_list("Server")),
     "ServerTest": _document(
         "server-test",

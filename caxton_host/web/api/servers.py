@@ -314,10 +314,11 @@ OPERATIONS: tuple[Operation, ...] = (
         reads=True,
         method="GET",
         path="/servers/{name}",
-        about="Show a tool server, with its last known state.",
+        about="Show a tool server, with its last known state, its last failures, and "
+        "whether this machine is logged in there.",
         scopes=("auditor",),
         handler=show,
-        answers={200: Answer(about="The server.", schema="Server")},
+        answers={200: Answer(about="The server.", schema="ServerShown")},
         problems=("not-found",),
     ),
     Operation(

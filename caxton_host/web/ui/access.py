@@ -10,8 +10,8 @@ from ...core.grants.principals import SCOPES
 from ...core.log.runs import GOING_ON
 from ...service.token_making import lifetime
 from ..edge.messages import Refusal
-from .asking import Asking
-from .views import Shown, View, may
+from .asking import Asking, Shown, View
+from .views import may
 
 _SCOPE = "scope:"
 #: What is typed of the id of a run to erase it, as lists show it.

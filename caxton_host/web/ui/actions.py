@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Mapping
 
 from ...core.calls import JSON
 from ...errors import CaxtonError
 from ..edge.messages import Refusal, problem_of
-from . import access
-from .asking import Asking, number
+from . import access, servers
+from .asking import Action, Asking, Fields, Shown, number
 from .forms import json_of, typed
-from .views import Shown
-
-Fields: TypeAlias = Mapping[str, str]
-#: Returns where to go on, or what is shown only now; ``None``: back to the page.
-Action: TypeAlias = Callable[[Asking, Fields], Awaitable[str | Shown | None]]
 
 _SELECTED = "run:"
-#: Fields of a server that are a table: what parts a line in two.
-_TABLES = {"env": "=", "headers": ":"}
 
 
 def _simple(id_: str, *names: str) -> Action:
@@ -127,40 +118,6 @@ async def _runs(asking: Asking, fields: Fields) -> Shown:
     )
 
 
-async def _test(asking: Asking, fields: Fields) -> None:
-    found = await asking.of("testServer", name=fields["name"])
-    if not found["answers"]:
-        raise Refusal("server-unavailable", f"it does not answer: {found['problem']}")
-
-
-def _server(id_: str) -> Action:
-    async def act(asking: Asking, fields: Fields) -> None:
-        body: dict[str, JSON] = {}
-        if program := fields.get("program", "").strip():
-            body["command"] = [program, *_lines(fields, "words")]
-        for name in ("url", "transport"):
-            if text := fields.get(name, "").strip():
-                body[name] = text
-        for name, mark in _TABLES.items():
-            pairs = (line.partition(mark) for line in _lines(fields, name))
-            table: dict[str, JSON] = {
-                key.strip(): said.strip() for key, _, said in pairs
-            }
-            if table:
-                body[name] = table
-        name = fields.get("name", "")
-        if id_ == "addServer":
-            await asking.of(id_, {"name": name, **body})
-        else:
-            await asking.of(id_, body, name=name)
-
-    return act
-
-
-def _lines(fields: Fields, name: str) -> list[str]:
-    return [line for line in fields.get(name, "").splitlines() if line.strip()]
-
-
 #: The names of actions, what each does, and what is said once it is done.
 ACTIONS: Mapping[str, tuple[Action, str]] = {
     "cancelRun": (_simple("cancelRun", "reason"), "The run is asked to end."),
@@ -170,14 +127,10 @@ ACTIONS: Mapping[str, tuple[Action, str]] = {
     "approval": (_approval, "Your decision is recorded."),
     "answer": (_answer, "Your answer is recorded."),
     "runs": (_runs, "Done with the selected runs."),
-    "testServer": (_test, "The server answers."),
-    "restartServer": (_simple("restartServer", "reason"), "The hosts restart it."),
-    "addServer": (_server("addServer"), "The server is added."),
-    "changeServer": (_server("changeServer"), "The server is changed."),
-    "removeServer": (_simple("removeServer"), "The server is removed."),
     "startVerification": (access.start, "The log is being verified."),
     "eraseRun": (access.erased, "The data of the run is erased."),
     "createToken": (access.made, ""),
     "revokeToken": (access.revoked, "The token is revoked."),
     "thaw": (_simple("thaw", "kind", "name", "reason"), "It is thawed."),
+    **servers.ACTIONS,
 }

@@ -8,9 +8,9 @@ that the API cannot.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from ...core.calls import JSON
 from ...core.grants.principals import Principal
-from ...errors import ForbiddenError
+from ...errors import ForbiddenError, NotFoundError
 from ..api.openapi import OPERATIONS
 from ..api.operations import PREFIX, ApiContext, Operation
 from ..edge.messages import Refusal
@@ -91,7 +91,7 @@ class Asking:
         """Return what an operation answers; ``None``: nothing, to this caller."""
         try:
             return await self.of(id_, **given)
-        except ForbiddenError:
+        except (ForbiddenError, NotFoundError):
             return None
         except Refusal as exc:
             if exc.problem.kind == "not-found":
@@ -117,3 +117,28 @@ def number(text: str) -> int | None:
     """
     is_one = text.isascii() and text.isdecimal() and len(text) <= _DIGITS
     return int(text) if is_one else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """
+    A page.
+
+    Attributes:
+        template: Its name.
+
+        title: Of the window.
+
+        values: What the template gets.
+    """
+
+    template: str
+    title: str
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+View: TypeAlias = Callable[[Asking], Awaitable[Shown]]
+
+Fields: TypeAlias = Mapping[str, str]
+#: Returns a path to go to, or a page; ``None``: back to the page of the form.
+Action: TypeAlias = Callable[[Asking, Fields], Awaitable[str | Shown | None]]

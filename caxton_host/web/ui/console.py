@@ -10,7 +10,7 @@ Pages work without their script, which only keeps them up to date.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -26,13 +26,12 @@ from ...errors import ForbiddenError
 from ..api.operations import ApiContext, wrong_method
 from ..edge.authentication import Unauthenticated
 from ..edge.messages import Problem, Refusal
-from . import access, inbox, run, views
+from . import access, inbox, run, servers, views
 from .actions import ACTIONS
-from .asking import Asking
+from .asking import Asking, Shown, View
 from .inbox import WAITING, waits
 from .render import form_field, page
 from .run import IMAGES
-from .views import Shown, View
 from .visits import PATH, Visit, Visits
 
 SIGN_IN = f"{PATH}/sign-in"
@@ -66,6 +65,7 @@ VIEWS: Mapping[str, View] = {
     **views.VIEWS,
     **run.VIEWS,
     **inbox.VIEWS,
+    **servers.VIEWS,
     **access.VIEWS,
 }
 
@@ -237,7 +237,8 @@ class Console:
         except KeyError as exc:
             raise Refusal("bad-request", f"the form lacks {exc.args[0]}") from None
         if isinstance(there, Shown):
-            return await self._shown(asking, there)
+            values = {"back": _inside(fields.get("back")), **there.values}
+            return await self._shown(asking, replace(there, values=values))
         path = there or _inside(fields.get("back"))
         mark = "&" if "?" in path else "?"
         return _redirect(f"{path}{mark}done={name}")

@@ -16,10 +16,10 @@ from ...core.log.events import (
     RunResumed,
     RunSuspended,
 )
-from .asking import Asking
+from .asking import Asking, Shown, View
 from .forms import fields_of
 from .run import doubt_of, told_of
-from .views import Shown, View, live, may
+from .views import live, may
 
 #: Approvals and questions that the number of the inbox goes up to.
 WAITING = 100

@@ -15,10 +15,10 @@ from ...core.log.runs import GOING_ON, callee_of
 from ...core.names import stream_of
 from ...errors import UsageError
 from ..edge.messages import Refusal
-from .asking import Asking
+from .asking import Asking, Shown, View
 from .forms import fields_of
 from .timeline import Row, rows_of
-from .views import Shown, View, address, may
+from .views import address, may
 
 #: Events on one page of a run.
 _EVENTS = 200

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import urlencode
 
 from ...core.calls import JSON
 from ...core.log.events import EVENT_TYPES, Event, RunErased
 from ...core.log.runs import ENDS, GOING_ON, OUTCOMES
 from ..edge.messages import Refusal
-from .asking import Asking
+from .asking import Asking, Shown, View
 from .forms import json_of
 
 #: Runs that a count goes up to.
@@ -34,27 +33,6 @@ _FILTERS = [name for name, *_ in (*_TEXTS, *_CHOICES, *_TIMES)]
 
 #: Events that change the list of runs.
 _TURNS = (*(EVENT_TYPES[name] for name in ENDS), RunErased)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
-    """
-    A page.
-
-    Attributes:
-        template: Its name.
-
-        title: Of the window.
-
-        values: What the template gets.
-    """
-
-    template: str
-    title: str
-    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-
-View: TypeAlias = Callable[[Asking], Awaitable[Shown]]
 
 
 async def runs(asking: Asking) -> Shown:
@@ -126,44 +104,10 @@ def may(asking: Asking) -> dict[str, bool]:
     }
 
 
-async def servers(asking: Asking) -> Shown:
-    """Show the tool servers, and the tools of all."""
-    found = await asking.of("listServers")
-    tools = await asking.maybe("listTools")
-    wanted = asking.query.get("q", "").lower()
-    known: list[dict[str, Any]] = tools["tools"] if tools else []
-    listed = [
-        one
-        for one in known
-        if wanted in f"{one['server']}/{one['tool']} {one['description']}".lower()
-    ]
-    return Shown(
-        template="servers",
-        title="Servers",
-        values={
-            "servers": found["servers"],
-            "tools": listed,
-            "q": wanted,
-            "server": None,
-            "edit": (await asking.of("showCaller"))["edit"],
         },
     )
 
 
-async def server(asking: Asking) -> Shown:
-    """Show a tool server, and its tools."""
-    name = asking.request.path_params["name"]
-    found = await asking.of("showServer", name=name)
-    tools = await asking.maybe("listTools", server=name)
-    return Shown(
-        template="server",
-        title=name,
-        values={
-            "server": found,
-            "tools": (tools or {"tools": []})["tools"],
-            "edit": (await asking.of("showCaller"))["edit"],
-        },
-    )
 
 
 async def agents(asking: Asking) -> Shown:
@@ -193,6 +137,4 @@ async def agents(asking: Asking) -> Shown:
 VIEWS: Mapping[str, View] = {
     "/runs": runs,
     "/agents": agents,
-    "/servers": servers,
-    "/servers/{name}": server,
 }

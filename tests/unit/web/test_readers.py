@@ -95,6 +95,7 @@ def test_all_that_reads_the_log_is_read_in_turns() -> None:
     others = {one.id for one in OPERATIONS if one.method == "GET" and not one.reads}
     assert others == {
         *("listAgents", "showAgent", "listTools", "showCaller"),
+        *("compareTool", "serverLogs"),
         *("newestCheckpoint", "coveringCheckpoint", "showVerification", "listTokens"),
     }
     assert not any(one.reads for one in OPERATIONS if one.method != "GET")

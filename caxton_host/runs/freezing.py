@@ -15,7 +15,7 @@ from ..core.calls import JSON
 from ..core.grants.freezes import FREEZES, Freezes, Halted, frozen_in
 from ..core.log.events import Event, Frozen, Thawed
 from ..core.log.runs import RunFilter
-from ..core.names import nearest
+from ..core.names import BY_HAND, nearest
 from ..errors import LeaseLost, NotFoundError, StoreError, UsageError
 from ..lib.bell import Bell
 from ..ports.history import Readings
@@ -194,7 +194,7 @@ async def freeze(
         StoreError: It could not be stored.
     """
     kind, name = event.kind, event.name
-    of = {"agent": agents, "server": servers, "schedule": schedules}
+    of = {"agent": [*agents, BY_HAND], "server": servers, "schedule": schedules}
     known = {*of.get(kind, ())}
     if kind == "token":
         name, known = await _token(store, name)

@@ -145,7 +145,7 @@ def _ignore(_run: str) -> None:
     """Ignore a run."""
 
 
-async def _drop(_event: Event) -> None:
+async def _drop(*_events: Event) -> None:
     """Record nothing."""
 
 
@@ -171,7 +171,8 @@ class Service:
 
         reads: Records who reads runs.
 
-        record: Records what a principal did to the host.
+        record: Records what a principal did to the host, and waits until that and what
+            the host did before are durable.
 
         code: Describes the agents that execute what their caller sends.
 
@@ -192,7 +193,7 @@ class Service:
     library: Library = field(default_factory=Library)
     decided: Callable[[str], None] = _ignore
     reads: ReadLog = field(default_factory=ReadLog)
-    record: Callable[[Event], Awaitable[None]] = _drop
+    record: Callable[[*tuple[Event, ...]], Awaitable[None]] = _drop
     placement: Placement = field(default_factory=InProcess)
     code: CodeTools = field(init=False)
     placer: Placer = field(init=False)

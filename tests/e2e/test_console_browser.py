@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +31,9 @@ PAGES = tuple(
     f"/ui/{name}"
     for name in ("runs", "inbox", "agents", "servers", "evidence", "access")
 )
+SERVERS = ("/ui/servers/broken", "/ui/servers/demo?tool=echo")
 ASKS = '[[agents.a.allow]]\ntools = ["demo/*"]\n'
+BROKEN = "import sys; print('no door at /srv', file=sys.stderr); sys.exit(3)"
 #: Without a name a phone in one's hand, 320 px wide, and a desktop.
 SIZES = {"phone": (320, 640), "desktop": (1280, 900)}
 
@@ -50,6 +53,7 @@ def configured(shell: Shell, rules: str) -> None:
     """Write a configuration whose agent calls tools of a real server."""
     tables: dict[str, dict[str, object]] = {
         "servers.demo": {**standin.command(f"of={shell.folder}")},
+        "servers.broken": {"command": sys.executable, "args": ["-c", BROKEN]},
         "agents.a": {"module": "a.wasm"},
     }
     shell.write("caxton.toml", toml(tables, rules))
@@ -160,6 +164,28 @@ def test_why_was_this_call_denied(desk: Desk) -> None:
     assert "denied" in shown
     assert "not_granted" in shown
     assert "no grant" in shown
+
+
+def test_why_is_this_server_down_and_does_a_call_by_hand_work(desk: Desk) -> None:
+    page = desk.page
+    page.get_by_role("link", name="Servers").click()
+    page.get_by_role("link", name="broken").click()
+    page.get_by_role("button", name="Test").click()
+    page.get_by_text("The server was asked.").wait_for()
+
+    shown = page.locator("main").inner_text()
+    assert "Why it is down\n\nthe server ended with exit code 3" in shown
+    assert "no door at /srv" in page.get_by_label("Standard error").inner_text()
+
+    desk.go("/ui/servers/demo")
+    page.get_by_role("button", name="Test").click()
+    page.get_by_role("link", name="echo").click()
+    page.get_by_text("Call it", exact=True).click()
+    page.locator("[name='param:text']").fill("by hand")
+    page.locator("#tool").get_by_label("Why").fill("to see whether it works")
+    page.get_by_role("button", name="Call", exact=True).click()
+    page.get_by_text("The tool was called; this is the record.").wait_for()
+    assert "by hand" in page.locator(".beside").inner_text()
 
 
 def test_which_run_called_this_tool(desk: Desk) -> None:
@@ -317,10 +343,10 @@ def test_pages_have_no_finding_of_axe_and_fit_the_screen(
     run = desk.page.url.partition("/ui")[2]
     for path in (
         *PAGES,
+        *SERVERS,
         f"/ui{run}",
         f"/ui{run}?seq=2",
         f"/ui{run}/erase",
-        "/ui/servers/demo",
     ):
         page.goto(home + path)
         page.evaluate(axe)

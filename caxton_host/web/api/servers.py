@@ -131,6 +131,9 @@ async def test(asked: Asked) -> Response:
         offered, found = await _asked(asked, name)
     except ServerUnavailable as exc:
         return answer(server_test_document(name, {}, [], [], problem=str(exc)))
+    finally:
+        # Who asks next for its state is told of this start.
+        await asked.service.record()
     facts = offered.servers.get(name, {})
     assert isinstance(facts, dict)  # noqa: S101 -- what a server says of itself
     why = facts.get("problem")

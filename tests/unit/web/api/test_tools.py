@@ -11,6 +11,7 @@ import pytest
 
 from caxton_host.config import Serve
 from caxton_host.core.calls import JSON
+from caxton_host.core.grants.freezes import Kind
 from caxton_host.core.grants.tool_catalog import Offered
 from caxton_host.core.log.events import Event, Frozen, RunStarted, ToolsChanged
 from caxton_host.core.names import BY_HAND
@@ -19,6 +20,7 @@ from caxton_host.core.tools.servers import OAuth, ServerConfig
 from caxton_host.errors import ToolError
 from caxton_host.mcp.auth.tokens import Login, TokenFile
 from caxton_host.mcp.transport.serverlog import LogFile
+from caxton_host.ports.serving import TokenRow
 from caxton_host.runs.freezing import FreezeWatch, freeze
 from caxton_host.testing import FakeTools
 from caxton_host.testing.fakes import offer
@@ -118,16 +120,24 @@ async def test_a_call_by_hand_is_held_to_the_schema_and_reaches_one_tool(
     assert of.tools.asked == []
 
 
-async def test_a_frozen_server_gets_no_call_by_hand(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "name"), [("server", "demo"), ("agent", BY_HAND), ("token", "boss")]
+)
+async def test_what_is_frozen_stops_calls_by_hand(
+    tmp_path: Path, kind: Kind, name: str
+) -> None:
     of = office(tmp_path)
     of.service.host.freezes = FreezeWatch(of.scene.store.reader)
-    frozen = Frozen(kind="server", name="demo", actor={}, reason="")
+    row = TokenRow(id="boss", name="boss", digest="", scopes=("admin",), created_at=0)
+    await of.scene.store.tokens.add(row, "host/0")
+    frozen = Frozen(kind=kind, name=name, actor={}, reason="")
     await freeze(of.scene.store, frozen, agents=(), servers=("demo",))
     await of.service.host.freezes.look()
     async with boss(of) as client:
         said = await client.post("/servers/demo/call", json=body())
 
-    assert (said.status_code, of.tools.asked) == (409, [])
+    assert said.status_code in {403, 409, 422}
+    assert of.tools.asked == []
     assert "frozen" in said.json()["detail"]
 
 
@@ -170,8 +180,8 @@ async def test_a_changed_definition_is_accepted_as_it_was_seen(tmp_path: Path) -
     tools = Changed(ANSWERS)
     of, told = office(tmp_path, tools), list[Event]()
 
-    async def record(event: Event) -> None:
-        told.append(event)
+    async def record(*events: Event) -> None:
+        told.extend(events)
 
     of.service.record = record
     where, to = "/servers/demo/definition?tool=echo", "/servers/demo/accept"
@@ -198,6 +208,23 @@ async def test_a_changed_definition_is_accepted_as_it_was_seen(tmp_path: Path) -
 
 
 # -- why a server is down
+
+
+async def test_what_a_test_has_started_is_recorded_before_its_answer(
+    tmp_path: Path,
+) -> None:
+    # law 3
+    of, waits = office(tmp_path), list[tuple[Event, ...]]()
+
+    async def record(*events: Event) -> None:
+        waits.append(events)
+
+    of.service.record = record
+    async with boss(of) as client:
+        tested = await client.post("/servers/demo/test", json={})
+
+    assert tested.json()["answers"] is True
+    assert waits == [()]
 
 
 async def test_what_a_server_wrote_is_told_without_secrets(tmp_path: Path) -> None:

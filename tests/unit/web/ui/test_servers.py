@@ -12,7 +12,7 @@ import pytest
 
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.tool_catalog import Offered
-from caxton_host.core.log.events import ServerFailed
+from caxton_host.core.log.events import Event, ServerConnected, ServerFailed
 from caxton_host.core.tools.servers import OAuth, ServerConfig
 from caxton_host.mcp.transport.serverlog import LogFile
 from caxton_host.testing import FakeTools
@@ -75,11 +75,25 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def down(of: Office, reason: str) -> None:
-    """Record that the server is down, by a host that is up."""
+async def now(of: Office, event: Event) -> None:
+    """Record what became of the server, by a host that is up."""
     store = of.scene.store
     await store.leases.join("host/1")
-    await store.create("host/1").append(ServerFailed(server="demo", reason=reason))
+    if await store.reader.read("host/1"):
+        await (await store.resume_log("host/1")).append(event)
+    else:
+        await store.create("host/1").append(event)
+
+
+async def up(of: Office) -> None:
+    connected = ServerConnected(
+        server="demo", name="demo", version="1", protocol="2026-07-28", tools=1
+    )
+    await now(of, connected)
+
+
+async def down(of: Office, reason: str) -> None:
+    await now(of, ServerFailed(server="demo", reason=reason))
 
 
 # -- why is it down
@@ -104,7 +118,7 @@ async def test_a_server_that_is_down_shows_why_and_what_it_wrote(
     assert "it ended with code 3" in page.text
     assert "cannot open the door" in page.text
     assert "ServerFailed" in page.text
-    assert "it was not asked for its tools" in page.text
+    assert "It is not up, so its tools are not shown" in page.text
     assert tools.times == 0
 
 
@@ -164,6 +178,7 @@ async def test_a_tool_is_called_by_a_form_and_its_record_is_shown(
 ) -> None:
     # law 2
     of = office(tmp_path)
+    await up(of)
     async with browsing(of) as client:
         page = await client.get("/ui/servers/demo?tool=echo")
         fields = {"param:text": "007", "param:times": "3", "param:loud": "true"}
@@ -242,6 +257,7 @@ async def test_a_changed_definition_is_shown_as_a_difference_and_accepted(
     # law 9
     tools = Changing(ANSWERS)
     of = office(tmp_path, tools)
+    await up(of)
     before = offer("demo", "echo", "says it", input_schema=SCHEMA)
     target = {("demo", "echo"): before.definition}
     await of.scene.store.definitions.accept(target, {})
@@ -307,6 +323,7 @@ async def test_what_servers_say_is_shown_as_it_is(tmp_path: Path, n: int) -> Non
     tools = Changing(ANSWERS, schemas={("demo", "echo"): schema})
     tools.text = "\n".join(texts)
     of = office(tmp_path, tools)
+    await up(of)
     path = "/ui/servers/demo?tool=echo"
     pages: list[httpx.Response] = []
     async with browsing(of) as client:
@@ -325,6 +342,8 @@ async def test_what_servers_say_is_shown_as_it_is(tmp_path: Path, n: int) -> Non
             pages.append(await sent(client, "restartServer", **given))
     for page in pages:
         check_page(page)
+    assert "Call it" in pages[0].text
     assert "Its definition has changed" in pages[2].text
+    assert "Why it is down" in pages[3].text
     shown = "".join(page.text for page in pages)
     assert "49" not in re.findall(r"\b49\b", shown)

@@ -193,7 +193,7 @@ class Service:
     library: Library = field(default_factory=Library)
     decided: Callable[[str], None] = _ignore
     reads: ReadLog = field(default_factory=ReadLog)
-    record: Callable[[*tuple[Event, ...]], Awaitable[None]] = _drop
+    record: Callable[..., Awaitable[None]] = _drop
     placement: Placement = field(default_factory=InProcess)
     code: CodeTools = field(init=False)
     placer: Placer = field(init=False)

@@ -432,6 +432,9 @@ async def test_where_nothing_can_be_changed_every_action_says_why(
         "expires": "1h",
         "scope:run": "on",
         "confirm": run[:13],
+        "tool": "echo",
+        "params": "{}",
+        "definition_sha256": "0" * 64,
     }
     async with browsing(office, "aud", upkeep=reading) as client:
         page = await client.get(f"/ui/runs/{run}?seq=2")

@@ -55,8 +55,8 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
         f"Chromium opens pages of a host with {options.grown:,} runs in its log, and "
         f"one of {2 * _LONG_CALLS + 2:,} events: until the first contentful paint, and "
         "the bytes of the page. Then a run whose tool answers after "
-        f"{1000 * _EACH_S:g} ms is watched for {_WATCHED_S:g} s: tasks of the page over "
-        "50 ms. The targets are for `--grown 1000000`.",
+        f"{1000 * _EACH_S:g} ms is watched for {_WATCHED_S:g} s: tasks of the page "
+        "over 50 ms. The targets are for `--grown 1000000`.",
         list(measure(folder, options.grown, options.rounds)),
     )
 

@@ -181,7 +181,7 @@ def test_why_is_this_server_down_and_does_a_call_by_hand_work(desk: Desk) -> Non
     page.get_by_role("button", name="Test").click()
     page.get_by_role("link", name="echo").click()
     page.get_by_text("Call it", exact=True).click()
-    page.locator("[name='param:text']").fill("by hand")
+    page.locator("[name='field:text']").fill("by hand")
     page.locator("#tool").get_by_label("Why").fill("to see whether it works")
     page.get_by_role("button", name="Call", exact=True).click()
     page.get_by_text("The tool was called; this is the record.").wait_for()

@@ -31,6 +31,8 @@ class Field:
         choices: All that it may say; empty: anything.
 
         takes_json: What is typed is JSON, and not a text.
+
+        is_needed: It must not be left out.
     """
 
     key: str
@@ -38,6 +40,7 @@ class Field:
     about: str
     choices: tuple[str, ...]
     takes_json: bool
+    is_needed: bool
 
     @property
     def name(self) -> str:
@@ -53,13 +56,15 @@ def fields_of(schema: JSON) -> list[Field]:
     >>> [(one.name, one.takes_json) for one in fields_of(form)]
     [('field:n', True), ('field:why', False)]
     """
-    known = schema.get("properties") if isinstance(schema, dict) else None
+    said = schema if isinstance(schema, dict) else {}
+    known, needed = said.get("properties"), said.get("required")
+    names = needed if isinstance(needed, list) else []
     if not isinstance(known, dict):
         return []
-    return [_field(key, of) for key, of in [*known.items()][:_MOST]]
+    return [_field(key, of, key in names) for key, of in [*known.items()][:_MOST]]
 
 
-def _field(key: str, schema: JSON) -> Field:
+def _field(key: str, schema: JSON, is_needed: bool) -> Field:  # noqa: FBT001 -- the last
     said = schema if isinstance(schema, dict) else {}
     kind, choices = said.get("type", "string"), said.get("enum")
     takes_json = "string" not in (kind if isinstance(kind, list) else [kind])
@@ -75,6 +80,7 @@ def _field(key: str, schema: JSON) -> Field:
         if isinstance(choices, list)
         else (),
         takes_json=takes_json,
+        is_needed=is_needed,
     )
 
 

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...core.calls import JSON
 from ...core.names import AGENTS
 from ...core.tools.webhooks import SERVER as WEBHOOK
-from ...lib.params import Words, types_of
 from .asking import Action, Asking, Fields, Shown, View
-from .forms import json_of
-from .render import visible
+from .forms import fields_of, json_of, typed
 
-_PARAM = "param:"
-#: Fields of a form for parameters, characters of a name, and choices of one.
-_FIELDS, _NAME, _CHOICES = 30, 100, 50
-_PLAIN = frozenset({"string", "integer", "number", "boolean", "null"})
 #: Fields of a server that are a table: what parts a line in two.
 _TABLES = {"env": "=", "headers": ":"}
 
@@ -88,73 +81,6 @@ async def _may(asking: Asking) -> dict[str, bool]:
     return {"edit": edit, "admin": asking.who.may("admin")}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
-    """
-    A parameter of a tool in a form.
-
-    Attributes:
-        about: Its type, and its description.
-
-        choices: Its possible values, if these are few.
-    """
-
-    name: str
-    about: str
-    is_needed: bool
-    choices: tuple[str, ...] = ()
-
-
-def fields_of(schema: Mapping[str, JSON]) -> list[Field]:
-    """
-    Return a field for each parameter that a line of text can say.
-
-    Returns:
-        No field if these do not suffice: the parameters have to be typed as JSON.
-
-    >>> part = {"type": "integer", "description": "How many"}
-    >>> fields_of({"properties": {"n": part}, "required": ["n"]})
-    [Field(name='n', about='integer. How many', is_needed=True, choices=())]
-    >>> fields_of({"properties": {"list": {"type": "array"}}, "required": ["list"]})
-    []
-    """
-    properties, required = schema.get("properties"), schema.get("required")
-    parts = properties if isinstance(properties, dict) else {}
-    needed = required if isinstance(required, list) else []
-    found = [
-        _field(name, part, kinds, is_needed=name in needed)
-        for name, part in parts.items()
-        if isinstance(part, dict)
-        and (kinds := types_of(part, schema))
-        and _is_typed(name, kinds)
-    ]
-    suffices = {*map(str, needed)} <= {one.name for one in found}
-    return found if suffices and len(found) <= _FIELDS else []
-
-
-def _is_typed(name: str, kinds: Iterable[str]) -> bool:
-    # A name that is shown otherwise would come back otherwise.
-    is_clear = len(name) <= _NAME and name.isprintable() and visible(name) == name
-    return is_clear and _PLAIN.issuperset(kinds)
-
-
-def _field(
-    name: str, part: Mapping[str, JSON], kinds: Iterable[str], *, is_needed: bool
-) -> Field:
-    values, told = part.get("enum"), part.get("description")
-    choices = [str(one) for one in values] if isinstance(values, list) else []
-    if [*kinds] == ["boolean"]:
-        choices = ["true", "false"]
-    fits = len(choices) <= _CHOICES and all(visible(one) == one for one in choices)
-    about = f"{' or '.join(kinds)}. {told if isinstance(told, str) else ''}"
-    return Field(
-        name=name,
-        about=about.strip(),
-        is_needed=is_needed,
-        choices=tuple(choices) if fits else (),
-    )
-
-
 # -- forms
 
 
@@ -169,13 +95,8 @@ async def _call(asking: Asking, fields: Fields) -> str:
         params = json_of(whole, "params")
     else:
         known = {one["tool"]: one for one in await _tools(asking, server)}
-        schema: Mapping[str, JSON] = known.get(tool, {}).get("input_schema", {})
-        texts = {
-            key.removeprefix(_PARAM): text
-            for key, text in fields.items()
-            if key.startswith(_PARAM) and text
-        }
-        params = Words(texts=texts).params(schema)
+        schema: JSON = known.get(tool, {}).get("input_schema", {})
+        params = typed(schema, fields)
     body: JSON = {"tool": tool, "params": params, **_reason(fields)}
     made = await asking.of("callTool", body, name=server)
     return f"/ui/runs/{made['run_id']}?seq={made['seq']}"

@@ -104,12 +104,6 @@ def may(asking: Asking) -> dict[str, bool]:
     }
 
 
-        },
-    )
-
-
-
-
 async def agents(asking: Asking) -> Shown:
     """Show the agents, and whether one may make a call."""
     found = await asking.of("listAgents")

@@ -23,6 +23,7 @@ from collections.abc import (
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.metadata import version
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,7 @@ from ..runs.modules import Library
 from ..runs.tool_pinning import Accepting
 from ..telemetry import Observer, observe
 from .reload import Generations, Granting, Reloader, granted
-from .tool_setup import LateServerProtocols, Tooling, server_names
+from .tool_setup import LateServerProtocols, Tooling
 
 if TYPE_CHECKING:
     from ..mcp.health import ServerStatus
@@ -170,7 +171,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
             )
             counts.look_at(tooling.status)
             tools = await servers.enter_async_context(
-                Generations(tooling.open, server_names, granting)
+                Generations(tooling.open, attrgetter("granted_servers"), granting)
             )
             # No server waits for a store that could not be opened.
             servers.callback(protocols.settle, None)

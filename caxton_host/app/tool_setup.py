@@ -12,7 +12,6 @@ from ..config import Config
 from ..core.grants.principals import Callers
 from ..core.log.events import Event, ToolsChanged
 from ..core.log.requests import NOT_HERE, Request
-from ..core.names import AGENTS
 from ..core.text.redact import Redactor
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..gateway.tool_layers import ToolRouter
@@ -52,12 +51,6 @@ class Routed(ToolRouter):
             return
         async with self._mcp.open(scope) as servers:
             yield ToolRouter({**self.clients, **servers.clients})
-
-
-def server_names(config: Config) -> tuple[str, ...]:
-    """Return the server names for grants: MCP servers, webhooks, and the agents."""
-    webhooks = (WEBHOOK,) if config.webhooks else ()
-    return (*config.servers, *webhooks, *((AGENTS,) if config.executed else ()))
 
 
 class LateServerProtocols:

@@ -168,9 +168,9 @@ async def _traced(up: Running, act: _Act) -> list[Traced]:
 
 async def _judged(up: Running, config: Config, act: _Act) -> RejudgedCall:
     """Return the payment of *act*, judged by another configuration."""
-    from .grant_rejudge import LogRejudger
+    from ..runs.rejudging import LogRejudger
 
-    judge = LogRejudger(store=up.store, config=config)
+    judge = LogRejudger(log=up.store.reader, config=config)
     source = up.store.reader.stream_events(stream_of(act.run.run_id))
     calls = [one.judged async for one in judge.calls_of(source)]
     return next(one for one in calls if one.invoked.call == act.payment)

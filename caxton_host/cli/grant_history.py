@@ -22,8 +22,8 @@ from ..core.log.runs import RunFilter
 from ..core.names import stream_of
 from ..errors import NotFoundError, UsageError
 from ..runs.modules import read_manifest, read_module
+from ..runs.rejudging import LoggedCall, LogRejudger
 from .context import HostApi, on_host, wait
-from .grant_rejudge import LoggedCall, LogRejudger
 from .judgement import agent_of
 from .options import Moment
 from .output import FAILED, clipped, counted, note, patience, plain, say, show, to_json
@@ -106,8 +106,10 @@ async def _judge(
     as_json: bool,
 ) -> LogRejudger:
     async with frame.log() as store:
-        rejudger = LogRejudger(store=store, config=config)
-        source = store.reader.of_runs(rejudger.types, since=since, agent=agent)
+        rejudger = LogRejudger(log=store.reader, config=config)
+        source = store.reader.of_runs(
+            rejudger.types, RunFilter(since=since, agent=agent)
+        )
         with patience("judging recorded calls"):
             async with aclosing(rejudger.calls_of(source)) as calls:
                 async for one in calls:
@@ -252,7 +254,9 @@ class _Wanted:
         """Yield the events of the named agents and runs."""
         for name in self.names:
             if await store.reader.runs(1, RunFilter(agent=name)):
-                events = store.reader.of_runs(types, since=self.since, agent=name)
+                events = store.reader.of_runs(
+                    types, RunFilter(since=self.since, agent=name)
+                )
             else:
                 events = store.reader.stream_events(stream_of(await _run(store, name)))
             async with aclosing(events) as found:
@@ -300,7 +304,7 @@ async def _suggest(frame: HostApi, wanted: _Wanted) -> _Suggested:
     config = wanted.config
     async with frame.log() as store:
         first = LogRejudger(
-            store=store,
+            log=store.reader,
             config=config or parsed(""),
             offered=await _offered(store, config),
         )
@@ -325,7 +329,7 @@ async def _suggest(frame: HostApi, wanted: _Wanted) -> _Suggested:
         proposed = parsed(text)
         if config:
             proposed = replace(config, agents=proposed.agents)
-        judged = LogRejudger(store=store, config=proposed)
+        judged = LogRejudger(log=store.reader, config=proposed)
         found = _Suggested(sorted(first.runs), text, judged)
         source = wanted.source(store, first.types)
         async with aclosing(judged.calls_of(source)) as calls:

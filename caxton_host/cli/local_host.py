@@ -386,11 +386,10 @@ class LocalHost(HostApi):
     def tools(
         self, server: str | None, variables: Sequence[str]
     ) -> Sequence[Mapping[str, JSON]]:
-        from ..app.tool_setup import server_names
         from .server_probe import tools_of
 
         config = self.load()
-        names: Collection[str] = server_names(config)
+        names: Collection[str] = config.granted_servers
         if server is None:
             return tools_of(config, names, variables, required=False)
         otherwise = f"there is no server {server!r}"
@@ -481,7 +480,6 @@ class LocalHost(HostApi):
         self, kind: Kind, name: str, reason: str, *, thaw: bool
     ) -> Sequence[Mapping[str, JSON]]:
         from ..app.maintenance import keeping
-        from ..app.tool_setup import server_names
         from ..runs import freezing
 
         config = self.load()
@@ -496,7 +494,7 @@ class LocalHost(HostApi):
                     store,
                     Frozen(kind=kind, name=name, actor=actor, reason=said),
                     agents=config.agents,
-                    servers=server_names(config),
+                    servers=config.granted_servers,
                     schedules=config.schedules,
                 )
             return (await freezing.freezes_of(store)).documents()
@@ -565,11 +563,10 @@ async def _stopped_here(
 
 def _astray(config: Config, told: Mapping[str, Any]) -> str | None:
     """Return why no grant helps a recorded call, if that is known."""
-    from ..app.tool_setup import server_names
     from .server_probe import known
 
     target = told["server"], told["tool"]
-    meant = meant_tool(told["name"], server_names(config))
+    meant = meant_tool(told["name"], config.granted_servers)
     return astray(
         told["name"], target if all(target) else meant, known(config, start=False)
     )

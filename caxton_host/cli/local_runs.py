@@ -20,7 +20,6 @@ from typing import TypeAlias
 
 from ..app.bootstrap import Running, open_store, running
 from ..app.reload import granted
-from ..app.tool_setup import server_names
 from ..config import Config
 from ..core.calls import JSON, Completed
 from ..core.grants.approvals import Unapproved
@@ -118,7 +117,7 @@ class LocalRuns:
             quiet=self.options.quiet or self.options.as_json,
             as_json=self.options.as_json,
             is_configured=self.config.agents.__contains__,
-            servers=lambda _: server_names(self.config),
+            servers=lambda _: self.config.granted_servers,
             known=partial(known, self.config, start=False),
         )
 

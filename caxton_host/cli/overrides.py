@@ -137,9 +137,8 @@ def _check_cycle(config: Config, name: str, grant: Grant) -> None:
 
 
 def _warn_of_strangers(config: Config, rules: Sequence[Rule]) -> None:
-    from ..app.tool_setup import server_names
 
-    known = [*server_names(config)]
+    known = [*config.granted_servers]
     for pattern in (pattern for rule in rules for pattern in rule.tools):
         if not any(map(pattern.covers_server, known)):
             meant = nearest(pattern.text.partition("/")[0], known)

@@ -109,8 +109,6 @@ def call(
       caxton tool call time/get_current_time timezone=UTC
       caxton tool call crm/search '{"query": "Ada", "limit": 3}'
     """
-    from ..app.tool_setup import server_names
-
     server, name = split(tool)
     if server == AGENTS:
         raise UsageError(
@@ -119,7 +117,7 @@ def call(
         )
     words = Words.read(params)
     config = tapped(host.load(), wire_log)
-    names = server_names(config)
+    names = config.granted_servers
     check_known(server, names, f"there is no server {server!r}", "caxton server list")
     scope = by_hand(config, variables)
     try:

@@ -13,7 +13,7 @@ from ..core.grants.budgets import Period
 from ..core.grants.grants import Grant
 from ..core.limits import Limits, Places
 from ..core.log.retention import Retention
-from ..core.names import nearest
+from ..core.names import AGENTS, nearest
 from ..core.programs import Language, language_of
 from ..core.tools.contexts import RESERVED
 from ..core.tools.servers import ServerConfig, ToolOptions
@@ -464,6 +464,12 @@ class Config:
         """The agents that are executed, by name: all but sessions."""
         found = self.agents.items()
         return {name: agent for name, agent in found if agent.session is None}
+
+    @property
+    def granted_servers(self) -> tuple[str, ...]:
+        """The server names for grants: MCP servers, webhooks, and the agents."""
+        webhooks = (SERVER,) if self.webhooks else ()
+        return (*self.servers, *webhooks, *((AGENTS,) if self.executed else ()))
 
     def options(self, server: str, tool: str) -> ToolOptions:
         """Return the configured options of a tool of a server or webhook."""

@@ -175,6 +175,19 @@ class Readings(Tails, Protocol):
         """
         ...
 
+    def of_runs(
+        self, types: Collection[str], only: RunFilter = EVERY
+    ) -> AsyncGenerator[Recorded]:
+        """
+        Yield events of runs, in the order of positions.
+
+        Args:
+            types: Only those of these types.
+
+            only: Of which runs: by agent, tenant, *since* and *until*.
+        """
+        ...
+
     async def end(self, stream: str | None = None) -> str:
         """Return the cursor behind all events that a tail can see now."""
         ...

@@ -17,11 +17,11 @@ import sqlalchemy as sa
 from ..core.grants.budgets import ANSWER, Period, stored_key
 from ..core.grants.settlement import corrections
 from ..core.names import stream_of
+from ..gateway.ledger import Holder, Use, corrected, spent
 from ..lib.codec import decode_trusted
 from ..ports.log import Reservation
 from .commit import Driver, Group, Line, ask
 from .database import Database
-from .ledger import Holder, Use, corrected, spent
 from .schema import budgets, slots
 
 _PAGE = 500

@@ -21,9 +21,9 @@ from ..core.log.chain import GENESIS
 from ..core.log.checkpoint import Note
 from ..core.log.projection import TURNS, Projection
 from ..errors import CaxtonError, LogSetBackError, StoreError
+from ..gateway.ledger import Books, Ledger, Page, settle
 from ..ports.log import Refused, Reservation
 from .drafts import Draft
-from .ledger import Books, Ledger, Page, settle
 from .projections import NONE, Row, Turned
 from .schema import checkpoints, events
 

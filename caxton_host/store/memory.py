@@ -30,6 +30,7 @@ from ..core.log.runs import CHILD, EVERY, UNDER_WAY, Mark, RunFilter, RunRow
 from ..core.log.tree import Frontier
 from ..core.names import RUN, is_called, run_of, stream_of
 from ..errors import CursorError, LeaseLost, NotFoundError
+from ..gateway.ledger import Holder, Ledger, Use, settle, shared_by
 from ..lib.codec import sha256
 from ..ports.log import Refused, Reservation, ServerProtocol, Trace
 from ..ports.placement import Within
@@ -57,7 +58,6 @@ from .drafts import (
     still_needed,
     taken,
 )
-from .ledger import Holder, Ledger, Use, settle, shared_by
 
 _CURSOR = re.compile(r"([np])-([0-9]{1,18})", re.ASCII)
 #: Between two looks for more events.
@@ -390,6 +390,15 @@ class MemoryReader:
             if event.stream.startswith(prefix) and event.type in types
         ]
         return sorted(found, key=lambda e: (e.stream, e.seq), reverse=True)[:limit]
+
+    async def of_runs(
+        self, types: Collection[str], only: RunFilter = EVERY
+    ) -> AsyncGenerator[Recorded]:
+        """Yield events of runs, in the order of positions."""
+        for event in list(self._store.events):
+            row = self._store.rows.get(run_of(event.stream))
+            if event.type in types and row is not None and only.takes(row):
+                yield event
 
     async def tail(
         self,

@@ -37,6 +37,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ..core.log.checkpoint import parse_note
 from ..core.log.tree import Frontier
 from ..errors import LeaseLost, StoreError
+from ..gateway.ledger import Page, Use
 from ..lib.bell import SLOW_S
 from ..lib.signing import Signer
 from ..ports.watch import Clock
@@ -44,7 +45,6 @@ from .commit import Batch, CommittedMark, Group, Outcome, Transactions
 from .diagnosis import explain, said
 from .drafts import CONFLICT, CONFLICT_FIX
 from .engine import is_pooled
-from .ledger import Page, Use
 from .projections import CHANGED, COLUMNS, Row
 from .schema import blobs, budgets, events, payloads, run_tools, runs, slots, waits
 from .seals import PERIOD, Seal, sign

@@ -178,9 +178,7 @@ class Reader:
     async def of_runs(
         self,
         types: Collection[str],
-        *,
-        since: int | None = None,
-        agent: str | None = None,
+        only: RunFilter = EVERY,
     ) -> AsyncGenerator[Recorded]:
         """
         Yield events of runs, in the order of positions.
@@ -188,19 +186,20 @@ class Reader:
         Args:
             types: Only those of these types.
 
-            since: Only of runs that began then or later.
-
-            agent: Only of runs of this agent.
+            only: Of which runs: by agent, tenant, *since* and *until*.
 
         Raises:
             LogBrokenError: One of them was changed.
         """
         query = _EVENTS.where(sa.or_(*(events.c.type == type_ for type_ in types)))
         query = query.join(runs, _OF_RUN)
-        if since is not None:
-            query = query.where(runs.c.started_at >= since)
-        if agent is not None:
-            query = query.where(runs.c.agent == agent)
+        query = query.where(
+            *(runs.c[name] == told for name, told in only.columns.items())
+        )
+        if only.since is not None:
+            query = query.where(runs.c.started_at >= only.since)
+        if only.until is not None:
+            query = query.where(runs.c.started_at < only.until)
         query = query.order_by(events.c.position)
         async with aclosing(pages(self.engine, query)) as found:
             async for page in found:

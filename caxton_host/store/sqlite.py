@@ -18,13 +18,13 @@ import sqlalchemy as sa
 from ..core.log.checkpoint import parse_note
 from ..core.log.tree import Frontier
 from ..errors import CaxtonError, LeaseLost, StoreError
+from ..gateway.ledger import Holder, Use
 from ..lib.signing import Signer
 from ..ports.watch import Clock
 from .commit import Batch, Group, Line, LockedError, Outcome, Transactions
 from .diagnosis import explain, path_of
 from .drafts import CONFLICT, CONFLICT_FIX
 from .file_guard import Whereabouts
-from .ledger import Holder, Use
 from .projections import NONE, insert
 from .schema import blobs, budgets, checkpoints, events, payloads, slots
 from .seals import UNSIGNED, Seal, shortened, sign, unsigned

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..app.tool_setup import open_tools, server_names
+from ..app.tool_setup import open_tools
 from ..config import Agent, Config, Paths, load
 from ..core.names import nearest
 from ..core.text.redact import Redactor
@@ -83,7 +83,7 @@ class Recorder:
             scene = Scene(
                 agent=self.agent.name,
                 tools=tools,
-                servers=server_names(self.config),
+                servers=self.config.granted_servers,
                 grant=self.agent.grant,
                 names=self.agent.names,
                 redact=redact,

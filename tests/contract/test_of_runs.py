@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from caxton_host.core.log.events import Recorded, RunSuspended
+from caxton_host.core.log.runs import RunFilter
 from caxton_host.store.sql import SqlStore
 from tests.unit.store.fakes import FakeClock, FakeEntropy, line, run_started, url
 
@@ -35,9 +36,14 @@ async def test_events_of_runs_are_chosen_by_type_agent_and_beginning(
     await store.create("host/1").append(line(1))
 
     async def found(
-        types: str, *, since: int | None = None, agent: str | None = None
+        types: str,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        agent: str | None = None,
     ) -> list[tuple[str, str]]:
-        events = store.reader.of_runs(types.split(), since=since, agent=agent)
+        only = RunFilter(since=since, until=until, agent=agent)
+        events = store.reader.of_runs(types.split(), only)
         return [_seen(event) async for event in events]
 
     assert await found("RunStarted LogWritten", agent="bob") == [
@@ -51,6 +57,7 @@ async def test_events_of_runs_are_chosen_by_type_agent_and_beginning(
     assert await found("RunSuspended", agent="ann", since=begun[1]) == [
         ("run/2", "RunSuspended")
     ]
+    assert await found("LogWritten", until=begun[1]) == [("run/0", "LogWritten")]
     assert len(await found("RunStarted LogWritten RunSuspended")) == 9
 
 

@@ -19,8 +19,8 @@ from caxton_host.core.calls import Completed
 from caxton_host.core.grants.budgets import Period, period_of
 from caxton_host.core.grants.settlement import corrections
 from caxton_host.core.log.events import RunCancelled, ToolInvoked, settled
+from caxton_host.gateway.ledger import Use
 from caxton_host.ports.log import Refused, Reservation
-from caxton_host.store.ledger import Use
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.writer import SqlLog
 from tests.postgres import Server, name_of

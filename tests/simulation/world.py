@@ -31,6 +31,7 @@ from caxton_host.core.log.events import (
 from caxton_host.core.log.runs import UNDER_WAY, RunRow
 from caxton_host.core.names import run_of
 from caxton_host.errors import LeaseLost, SandboxError, StoreError, ToolError
+from caxton_host.gateway.ledger import Ledger, settle
 from caxton_host.lib import codec
 from caxton_host.lib.bell import Bell
 from caxton_host.ports.log import Trace
@@ -49,7 +50,6 @@ from caxton_host.store.drafts import CONFLICT, Drafter
 from caxton_host.store.incarnation import Incarnation
 from caxton_host.store.leases import Leases
 from caxton_host.store.leases_postgres import PostgresLeases
-from caxton_host.store.ledger import Ledger, settle
 from caxton_host.store.memory import MemoryReader, MemoryStore
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.writer import Writer

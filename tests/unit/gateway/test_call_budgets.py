@@ -27,12 +27,12 @@ from caxton_host.errors import StoreError, ToolError
 from caxton_host.gateway.gateway import Gateway
 from caxton_host.gateway.guest_calls import GuestCalls
 from caxton_host.gateway.judge import Judge
+from caxton_host.gateway.ledger import Use
 from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
 from caxton_host.ports.log import Refused, Reservation
 from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.run_request import ForkRequest
-from caxton_host.store.ledger import Use
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools

@@ -21,10 +21,10 @@ from caxton_host.core.log.events import (
 from caxton_host.core.text.globs import Pattern
 from caxton_host.core.text.jsonpath import JsonPath
 from caxton_host.errors import ToolError
+from caxton_host.gateway.ledger import Use
 from caxton_host.lib import codec
 from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.run_request import ForkRequest
-from caxton_host.store.ledger import Use
 from caxton_host.testing import FakeTools
 from tests import scene as scenes
 from tests.scene import types

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from caxton_host.cli.grant_rejudge import Spending
 from caxton_host.core.calls import Completed
 from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace, Sum
 from caxton_host.core.grants.decisions import Allowed
 from caxton_host.core.grants.grants import Rule
 from caxton_host.core.log.events import RunCompleted, ToolInvoked, settled
 from caxton_host.core.text.globs import Pattern
+from caxton_host.runs.rejudging import Spending
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
-from ..app.tool_setup import server_names
+from ..config import Config
 from ..core.analysis.checking import Known, astray
 from ..core.analysis.rejudge import RejudgedCall, Rejudger
 from ..core.calls import JSON, Route
 from ..core.clients import ABI, table_of
 from ..core.grants.bounds import Bound
 from ..core.grants.budgets import Concurrency, Sum
+from ..core.grants.decisions import Allowed, Refusal
 from ..core.grants.grants import Grant
 from ..core.grants.settlement import corrections
 from ..core.log.events import Event, Recorded, RunStarted, ToolInvoked
@@ -22,17 +22,12 @@ from ..core.names import meant_tool, run_of
 from ..core.tools.schemas import Mismatch
 from ..errors import NotFoundError, NotKeptError
 from ..gateway.call_budgets import Out, wants
+from ..gateway.ledger import Holder, Ledger, Use, settle
 from ..lib.codec import canonical, decode_trusted, encode
 from ..lib.json_schema import fits, input_check
-from ..runs.explain import as_sent
-from ..runs.recording import Recording
-from ..store.ledger import Holder, Ledger, Use, settle
-
-if TYPE_CHECKING:
-    from ..config import Config
-    from ..core.grants.decisions import Allowed, Refusal
-    from ..store.sql import SqlStore
-
+from ..ports.history import Streams
+from .explain import as_sent
+from .recording import Recording
 
 #: The grant whose rules recorded calls are judged by; only its name and owner count.
 _OWN = Bound(grant=Grant())
@@ -196,7 +191,7 @@ class LogRejudger:
         strangers: Runs of agents that the configuration does not have, by agent.
     """
 
-    store: SqlStore
+    log: Streams
     config: Config
     offered: Known | None = None
     runs: Counter[str] = field(default_factory=Counter[str])
@@ -284,7 +279,7 @@ class LogRejudger:
         try:
             inherited = [
                 run.judged(stream, judged, inherited=True)
-                for one in await _inherited(self.store, recorded, started)
+                for one in await _inherited(self.log, recorded, started)
                 if (judged := await self._take(run, one))
             ]
         except NotKeptError:
@@ -309,7 +304,7 @@ class LogRejudger:
 
     def _leads(self, names: Mapping[str, tuple[str, str]], name: str) -> Route | None:
         """Return where a name leads by the configuration, as far as it says."""
-        target = names.get(name) or meant_tool(name, server_names(self.config))
+        target = names.get(name) or meant_tool(name, self.config.granted_servers)
         if target is None or (self.offered and astray(name, target, self.offered)):
             return None
         return Route(server=target[0], tool=target[1])
@@ -342,7 +337,7 @@ class LogRejudger:
 
     async def _kept(self, digest: str) -> Callable[[JSON], Mismatch | None]:
         try:
-            definition = decode_trusted(await self.store.reader.blob(digest))
+            definition = decode_trusted(await self.log.blob(digest))
         except NotFoundError:
             return _anything
         return input_check(definition.get("inputSchema") or {})
@@ -357,7 +352,7 @@ def _size(params: Mapping[str, JSON]) -> int:
 
 
 async def _inherited(
-    store: SqlStore, recorded: Recorded, started: RunStarted
+    log: Streams, recorded: Recorded, started: RunStarted
 ) -> list[Recorded]:
     """
     Return the events that a run inherited from those that it was forked from.
@@ -367,5 +362,5 @@ async def _inherited(
     """
     if not started.forked_from:
         return []
-    recording = await Recording.load(run_of(recorded.stream), store.reader)
+    recording = await Recording.load(run_of(recorded.stream), log)
     return [one for parent in recording.lineage for one in parent.events]

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.exceptions import Exit
 
 from ..core.analysis.checking import Finding, findings, matrix
-from ..core.grants.budgets import (
-    UNIT,
-    Budget,
-    CallCount,
-    Concurrency,
-    Cost,
-    Pace,
-    Sum,
-    standing,
-)
-from ..core.names import run_of
+from ..core.analysis.rule_uses import budget_documents
 from .context import HostApi, on_host, wait
 from .grant_explain import command as explain
 from .grant_history import suggest, what_if
@@ -30,8 +20,7 @@ from .run_text import moment
 from .server_probe import known, tell_unasked
 
 if TYPE_CHECKING:
-    from ..core.grants.grants import Grant, Rule
-    from ..store.budgets import Spent
+    from ..core.grants.grants import Grant
 
 
 @click.group("grant")
@@ -191,56 +180,9 @@ async def _read(frame: HostApi, agent: str | None) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     async with open_store(config, write=False) as store:
         for name, one in sorted(agents.items()):
-            spent = await store.budgets.spent(name)
-            rows += [
-                _row(name, rule, cost, spent)
-                for rule in one.grant.allow
-                for cost in rule.costs({})
-                if not cost.is_of_run
-            ]
+            spent = await store.spent(name)
+            rows += budget_documents(name, one.grant, spent)
     return rows
-
-
-def _row(agent: str, rule: Rule, cost: Cost, spent: Spent) -> dict[str, Any]:
-    budget = cost.budget
-    holders = spent.places.get(cost.key, [])
-    number, until = standing(budget, spent.uses.get(cost.key, (0, 0)), spent.now)
-    if isinstance(budget, Concurrency):
-        number = len(holders)
-    return {
-        "agent": agent,
-        "rule": rule.id,
-        "source": rule.source,
-        "account": rule.account,
-        "budget": _named(budget),
-        "spent": _amount(budget, number),
-        "limit": _amount(budget, budget.limit),
-        "until": until,
-        "calls": [{"run": run_of(stream), "call": call} for stream, call in holders],
-    }
-
-
-def _amount(budget: Budget, number: int) -> str:
-    """Return a number of a budget as a decimal: sums are counted in millionths."""
-    if not isinstance(budget, Sum):
-        return str(number)
-    whole, rest = divmod(number, UNIT)
-    return f"{whole}.{rest:06}".rstrip("0").rstrip(".") if rest else str(whole)
-
-
-def _named(budget: Budget) -> str:
-    match budget:
-        case CallCount():
-            return f"calls per {budget.per}"
-        case Sum():
-            kind, _, _ = budget.key.partition("/")
-            return f"{kind} of {budget.of} per {budget.per}"
-        case Pace():
-            return f"rate in {budget.every / 1e6:g} s"
-        case Concurrency():
-            return "calls under way"
-        case _:
-            assert_never(budget)
 
 
 def _when(row: Mapping[str, Any]) -> str:

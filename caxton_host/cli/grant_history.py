@@ -116,7 +116,7 @@ async def _judge(
                     if one.inherited or not one.judged.changed:
                         continue
                     if as_json:
-                        click.echo(to_json(_document(one)))
+                        click.echo(to_json(one.to_document()))
                     else:
                         say(_line(one))
     return rejudger
@@ -138,24 +138,6 @@ def _line(one: LoggedCall) -> str:
 def _said(code: str, rule: str | None) -> str:
     word = _WORDS.get(code) or f"denied ({code})"
     return f"{word} by {plain(rule)}" if rule else word
-
-
-def _document(one: LoggedCall) -> dict[str, JSON]:
-    judged, call = one.judged, one.judged.invoked
-    return {
-        "$type": "caxton.changed-decision/v1",
-        "run_id": one.run_id,
-        "agent": one.agent,
-        "seq": judged.seq,
-        "call": call.call,
-        "recorded_at": judged.at,
-        "name": call.name,
-        "server": call.server,
-        "tool": call.tool,
-        "params": call.params,
-        "was": {"verdict": judged.was, "rule": judged.rule},
-        "now": {"verdict": judged.code, "rule": verdict_rule(judged.now)},
-    }
 
 
 def _sum_up(count: LogRejudger, file: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..core.calls import JSON, Route
+from ..core.clients import table_of
 from ..core.grants.budgets import PERIODS
 from ..core.grants.conditions import Conditions
 from ..core.grants.decisions import may_ever
@@ -24,6 +25,7 @@ from ..core.turns import CLASSES
 from ..errors import BadBytes, ConditionError, UsageError
 from ..lib.json_schema import check
 from . import fields as f
+from .changed_rules import rule_texts
 from .fields import STRING, array, mapping, object_, shaped
 from .model import CALLER, Agent, Config, Expose, Session
 from .rules import pattern, rules
@@ -78,7 +80,9 @@ def agent(values: object, at: At) -> Agent:
                 fix=f"remove it, or write {key} in [sessions.NAME]",
             )
     found = f.read(values, _AGENT, at)
-    read = Agent(name=at.name, grant=_grant(found, at), **found)
+    grant = _grant(found, at)
+    texts = rule_texts(table_of(at.name), f.table(values, at))
+    read = Agent(name=at.name, grant=grant, rule_texts=texts, **found)
     _check_program(read, at)
     return read
 

@@ -139,6 +139,8 @@ class Agent:
             executed.
 
         priority: The class of its runs where they wait: a higher one comes first.
+
+        rule_texts: Its rules as TOML, by id.
     """
 
     name: str
@@ -161,6 +163,9 @@ class Agent:
     authority: Literal["both", "own"] = "both"
     session: Session | None = None
     priority: int = 0
+    rule_texts: Mapping[str, str] = field(
+        default_factory=dict[str, str], repr=False, compare=False
+    )
 
     @property
     def own_names(self) -> dict[str, JSON]:

@@ -27,8 +27,8 @@ from .source import At, Secrets, Source
 
 _OPTION = "--narrow"
 _LARGEST = 64 * 1024
-_KINDS = ("allow", "deny")
-_FIELDS: f.Fields = {kind: (kind, rules(kind)) for kind in _KINDS}
+KINDS = ("allow", "deny")
+FIELDS: f.Fields = {kind: (kind, rules(kind)) for kind in KINDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def narrowings(
     Raises:
         ConfigError: It is invalid, or there are several.
     """
-    at = _at(NARROW)
+    at = place(NARROW)
     given = [value for value in values if value is not None]
     if len(given) > 1:
         raise at.error("is given twice", fix="keep one")
@@ -71,18 +71,26 @@ def narrowings(
         one.bound if isinstance(one, Narrowing) else _bound(_grant(one, at), at)
         for one in given
     )
-    return tuple(_trusting(bound, trusted, at) for bound in bounds)
+    return tuple(
+        replace(bound, grant=trusting(bound.grant, trusted, at)) for bound in bounds
+    )
 
 
-def _trusting(bound: Bound, trusted: Sequence[str], at: At) -> Bound:
-    if not bound.grant.names_trusted:
-        return bound
+def trusting(grant: Grant, trusted: Sequence[str], at: At) -> Grant:
+    """
+    Return a grant with what the source ``trusted`` stands for in its agent.
+
+    Raises:
+        ConfigError: A rule names it, and the agent has none.
+    """
+    if not grant.names_trusted:
+        return grant
     if not trusted:
         raise at.error(
             "names the source trusted, and the agent has no such list",
             fix="name the sources themselves",
         )
-    return replace(bound, grant=bound.grant.trusting(trusted))
+    return grant.trusting(trusted)
 
 
 def typed(values: Sequence[str]) -> Narrowing:
@@ -97,7 +105,7 @@ def typed(values: Sequence[str]) -> Narrowing:
         ConfigError: One is invalid. The error names file, line and key.
     """
     grant = Grant()
-    tree: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
+    tree: dict[str, list[Any]] = {kind: [] for kind in KINDS}
     for value in values:
         try:
             part, at = _part(value)
@@ -110,28 +118,29 @@ def typed(values: Sequence[str]) -> Narrowing:
                 exc.problem, fix=exc.fix, file=file, key=exc.key
             ) from None
         grant = Grant(
-            allow=_numbered("allow", (*grant.allow, *read.allow)),
-            deny=_numbered("deny", (*grant.deny, *read.deny)),
+            allow=numbered("allow", (*grant.allow, *read.allow)),
+            deny=numbered("deny", (*grant.deny, *read.deny)),
         )
-        for kind in _KINDS:
+        for kind in KINDS:
             tree[kind] += part.get(kind, [])
-    bound = _bound(grant, _at(_OPTION))
-    return Narrowing(bound, {kind: _json(those) for kind, those in tree.items()})
+    bound = _bound(grant, place(_OPTION))
+    return Narrowing(bound, {kind: plain_json(those) for kind, those in tree.items()})
 
 
 def _part(value: str) -> tuple[dict[str, Any], At]:
     if value.endswith(".toml"):
-        at = _at(value)
+        at = place(value)
         data = read_bytes(Path(value), at)
         tree = parse_toml(data, at)
-        return tree, _at(value, Lines(text_of(data, at)))
-    at = _at(_OPTION)
+        return tree, place(value, Lines(text_of(data, at)))
+    at = place(_OPTION)
     if value.startswith("{"):
         return parse_toml(f"allow = [{value}]".encode(), at), at
     return {"allow": [{"tools": [value]}]}, at
 
 
-def _at(shown: str, lines: Lines | None = None) -> At:
+def place(shown: str, lines: Lines | None = None) -> At:
+    """Return the place of a text that is no file, where no variable has a value."""
     secrets = Secrets(environ={}, home=Path())
     source = Source(shown=shown, folder=Path(), secrets=secrets)
     return At(source=replace(source, lines=lines) if lines else source)
@@ -139,7 +148,7 @@ def _at(shown: str, lines: Lines | None = None) -> At:
 
 def _grant(value: object, at: At) -> Grant:
     check_plain(cast("JSON", value), at)
-    found = f.read(value, _FIELDS, at)
+    found = f.read(value, FIELDS, at)
     if "allow" not in found:
         raise at.error(
             "allows nothing", fix='allow some of it: allow = [{ tools = ["SERVER/*"] }]'
@@ -147,7 +156,8 @@ def _grant(value: object, at: At) -> Grant:
     return Grant(**found)
 
 
-def _numbered(kind: str, several: Sequence[Rule]) -> tuple[Rule, ...]:
+def numbered(kind: str, several: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Return rules with the ids of their places."""
     return tuple(replace(rule, id=f"{kind}[{n}]") for n, rule in enumerate(several, 1))
 
 
@@ -167,13 +177,13 @@ def _bound(grant: Grant, at: At) -> Bound:
     return Bound(name=NARROW, grant=grant)
 
 
-def _json(value: object) -> JSON:
+def plain_json(value: object) -> JSON:
     """Return a value of TOML as JSON; only times differ."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, dict):
         table = cast("dict[str, object]", value)
-        return {key: _json(item) for key, item in table.items()}
+        return {key: plain_json(item) for key, item in table.items()}
     if isinstance(value, list):
-        return [_json(item) for item in cast("list[object]", value)]
+        return [plain_json(item) for item in cast("list[object]", value)]
     return cast("JSON", value)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
-from ..core.grants.budgets import MOST, Period, apart, period_of
+from ..core.grants.budgets import MOST, Period, Use, apart, period_of
 from ..core.grants.settlement import Correction
 from ..core.log.events import (
     Event,
@@ -34,21 +34,6 @@ _FIRST_US = 150_000
 
 #: A stream, and the number of a call.
 Holder: TypeAlias = tuple[str, int]
-
-
-class Use(NamedTuple):
-    """
-    What is spent of a budget.
-
-    Attributes:
-        used: The amount spent in the period.
-
-        since: When the period began, or when a rate is fully available again:
-            microseconds since 1970.
-    """
-
-    used: int = 0
-    since: int = 0
 
 
 class Later(NamedTuple):

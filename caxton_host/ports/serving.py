@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from ..core.analysis.rule_uses import Spent
 from ..core.calls import JSON
 from ..core.grants.principals import SESSION, Principal, TokenScope, scopes_in
 from ..core.log.events import RunErased, RunHeld, RunReleased
@@ -256,6 +257,15 @@ class ServingStore(SharedStore, Protocol):
 
         Raises:
             StoreError: They cannot be counted.
+        """
+        ...
+
+    async def spent(self, agent: str) -> Spent:
+        """
+        Return what is spent of the budgets of an agent.
+
+        Raises:
+            StoreError: They cannot be read.
         """
         ...
 

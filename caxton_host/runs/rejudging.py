@@ -9,11 +9,11 @@ from functools import partial
 
 from ..config import Config
 from ..core.analysis.checking import Known, astray
-from ..core.analysis.rejudge import RejudgedCall, Rejudger
+from ..core.analysis.rejudge import RejudgedCall, Rejudger, verdict_rule
 from ..core.calls import JSON, Route
 from ..core.clients import ABI, table_of
 from ..core.grants.bounds import Bound
-from ..core.grants.budgets import Concurrency, Sum
+from ..core.grants.budgets import Concurrency, Sum, Use
 from ..core.grants.decisions import Allowed, Refusal
 from ..core.grants.grants import Grant
 from ..core.grants.settlement import corrections
@@ -22,7 +22,7 @@ from ..core.names import meant_tool, run_of
 from ..core.tools.schemas import Mismatch
 from ..errors import NotFoundError, NotKeptError
 from ..gateway.call_budgets import Out, wants
-from ..gateway.ledger import Holder, Ledger, Use, settle
+from ..gateway.ledger import Holder, Ledger, settle
 from ..lib.codec import canonical, decode_trusted, encode
 from ..lib.json_schema import fits, input_check
 from ..ports.history import Streams
@@ -152,6 +152,24 @@ class LoggedCall:
     run_id: str
     judged: RejudgedCall
     inherited: bool
+
+    def to_document(self) -> dict[str, JSON]:
+        """Return its ``caxton.changed-decision/v1`` document."""
+        judged, call = self.judged, self.judged.invoked
+        return {
+            "$type": "caxton.changed-decision/v1",
+            "run_id": self.run_id,
+            "agent": self.agent,
+            "seq": judged.seq,
+            "call": call.call,
+            "recorded_at": judged.at,
+            "name": call.name,
+            "server": call.server,
+            "tool": call.tool,
+            "params": call.params,
+            "was": {"verdict": judged.was, "rule": judged.rule},
+            "now": {"verdict": judged.code, "rule": verdict_rule(judged.now)},
+        }
 
 
 @dataclass(slots=True)

@@ -14,10 +14,11 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 
-from ..core.grants.budgets import ANSWER, Period, stored_key
+from ..core.analysis.rule_uses import Spent
+from ..core.grants.budgets import ANSWER, Period, Use, stored_key
 from ..core.grants.settlement import corrections
 from ..core.names import stream_of
-from ..gateway.ledger import Holder, Use, corrected, spent
+from ..gateway.ledger import Holder, corrected, spent
 from ..lib.codec import decode_trusted
 from ..ports.log import Reservation
 from .commit import Driver, Group, Line, ask
@@ -61,24 +62,6 @@ _KEEP = """\
 INSERT INTO budgets (key, used, since) VALUES (?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET used = excluded.used, since = excluded.since"""
 _PLACE = "INSERT INTO slots (key, stream, call) VALUES (?, ?, ?)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
-    """
-    The budgets of an agent at one moment.
-
-    Attributes:
-        now: The moment, by the clock of the database.
-
-        uses: By key, without the agent.
-
-        places: The calls that hold a place, by the same.
-    """
-
-    now: int
-    uses: dict[str, Use]
-    places: dict[str, list[Holder]]
 
 
 class Budgets:

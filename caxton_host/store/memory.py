@@ -12,7 +12,9 @@ import re
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ..core.analysis.rule_uses import Spent
 from ..core.calls import JSON
+from ..core.grants.budgets import Use
 from ..core.grants.settlement import Correction
 from ..core.log.chain import GENESIS
 from ..core.log.events import (
@@ -30,7 +32,7 @@ from ..core.log.runs import CHILD, EVERY, UNDER_WAY, Mark, RunFilter, RunRow
 from ..core.log.tree import Frontier
 from ..core.names import RUN, is_called, run_of, stream_of
 from ..errors import CursorError, LeaseLost, NotFoundError
-from ..gateway.ledger import Holder, Ledger, Use, settle, shared_by
+from ..gateway.ledger import Holder, Ledger, settle, shared_by
 from ..lib.codec import sha256
 from ..ports.log import Refused, Reservation, ServerProtocol, Trace
 from ..ports.placement import Within
@@ -334,6 +336,18 @@ class MemoryStore:
     def holders(self, key: str) -> list[Holder]:
         """See `Books`."""
         return [holder for known, holder in self.slots if known == key]
+
+    async def spent(self, agent: str) -> Spent:
+        """See `ServingStore.spent`."""
+        first = f"{agent}/"
+        places: dict[str, list[Holder]] = {}
+        for key, holder in self.slots:
+            places.setdefault(key.removeprefix(first), []).append(holder)
+        return Spent(
+            now=self._clock.now(),
+            uses={key.removeprefix(first): use for key, use in self.budgets.items()},
+            places=places,
+        )
 
     async def reserve(self, items: Sequence[Reservation]) -> Refused | None:
         """See `ServingStore.reserve`."""

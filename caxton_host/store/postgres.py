@@ -34,10 +34,11 @@ from psycopg import errors
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import SQLAlchemyError
 
+from ..core.grants.budgets import Use
 from ..core.log.checkpoint import parse_note
 from ..core.log.tree import Frontier
 from ..errors import LeaseLost, StoreError
-from ..gateway.ledger import Page, Use
+from ..gateway.ledger import Page
 from ..lib.bell import SLOW_S
 from ..lib.signing import Signer
 from ..ports.watch import Clock

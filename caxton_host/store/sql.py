@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 import sqlalchemy as sa
 
+from ..core.analysis.rule_uses import Spent
 from ..core.calls import JSON
 from ..core.log.checkpoint import Note
 from ..core.log.events import Event
@@ -250,6 +251,10 @@ class SqlStore:
             StoreError: They could not be stored.
         """
         await self.create(stream).append(*events, blobs=blobs, within=within)
+
+    async def spent(self, agent: str) -> Spent:
+        """See `ServingStore.spent`."""
+        return await self.budgets.spent(agent)
 
     async def reserve(self, items: Sequence[Reservation]) -> Refused | None:
         """See `ServingStore.reserve`."""

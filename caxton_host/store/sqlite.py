@@ -15,10 +15,11 @@ from typing import cast
 
 import sqlalchemy as sa
 
+from ..core.grants.budgets import Use
 from ..core.log.checkpoint import parse_note
 from ..core.log.tree import Frontier
 from ..errors import CaxtonError, LeaseLost, StoreError
-from ..gateway.ledger import Holder, Use
+from ..gateway.ledger import Holder
 from ..lib.signing import Signer
 from ..ports.watch import Clock
 from .commit import Batch, Group, Line, LockedError, Outcome, Transactions

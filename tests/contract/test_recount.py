@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from caxton_host.core.analysis.rule_uses import Spent
 from caxton_host.core.calls import Completed, Route
 from caxton_host.core.grants.bounds import PARENT, Bound
 from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace, Sum
@@ -20,7 +21,6 @@ from caxton_host.gateway.judge import Judge
 from caxton_host.gateway.recorder import Recorder
 from caxton_host.ports.log import Reservation
 from caxton_host.store import budgets
-from caxton_host.store.budgets import Spent
 from caxton_host.store.sql import SqlStore
 from caxton_host.testing import FakeTools
 from tests.postgres import Server

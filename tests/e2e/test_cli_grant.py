@@ -234,6 +234,7 @@ def test_matrix_of_a_pipe_is_a_line_for_each_agent_and_tool(ran: Shell) -> None:
         "tool": "demo/echo",
         "may": "if",
         "rule": "allow[2]",
+        "asks": False,
     }
 
 

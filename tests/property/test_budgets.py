@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caxton_host.core.calls import Completed
-from caxton_host.core.grants.budgets import Period, period_of
+from caxton_host.core.grants.budgets import Period, Use, period_of
 from caxton_host.core.grants.settlement import corrections
 from caxton_host.core.log.events import RunCancelled, ToolInvoked, settled
-from caxton_host.gateway.ledger import Use
 from caxton_host.ports.log import Refused, Reservation
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.writer import SqlLog

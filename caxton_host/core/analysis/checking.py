@@ -369,12 +369,15 @@ class Cell:
             ``-``: no rule allows it.
 
         rule: The first rule that says so.
+
+        asks: With ``if``: no call is allowed without an approval.
     """
 
     agent: str
     tool: str
     may: Literal["yes", "if", "deny", "-"]
     rule: str | None = None
+    asks: bool = False
 
 
 def matrix(
@@ -408,4 +411,5 @@ def _cell(agent: str, grant: Grant, server: str, tool: str) -> Cell:
     free = [rule for rule in allowing if not conditional(rule)]
     if free and not denying:
         return Cell(agent=agent, tool=name, may="yes", rule=free[0].id)
-    return Cell(agent=agent, tool=name, may="if", rule=allowing[0].id)
+    asks = all(rule.approve and not rule.approve.when for rule in allowing)
+    return Cell(agent=agent, tool=name, may="if", rule=allowing[0].id, asks=asks)

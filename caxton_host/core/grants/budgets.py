@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Literal, TypeAlias, assert_never
+from typing import Literal, NamedTuple, TypeAlias, assert_never
 
 from ...errors import UsageError
 from ..calls import JSON
@@ -266,14 +266,29 @@ def apart(limit: int, every: int) -> int:
     return -(-every // max(limit, 1))
 
 
-def standing(budget: Budget, use: tuple[int, int], now: int) -> tuple[int, int | None]:
+class Use(NamedTuple):
+    """
+    What is spent of a budget.
+
+    Attributes:
+        used: The amount spent in the period.
+
+        since: When the period began, or when a rate is fully available again:
+            microseconds since 1970.
+    """
+
+    used: int = 0
+    since: int = 0
+
+
+def standing(budget: Budget, use: Use, now: int) -> tuple[int, int | None]:
     """
     Return how much of a budget is spent, and when it is full again.
 
     Args:
         budget: A budget that the store counts.
 
-        use: The stored number and time.
+        use: What the store keeps.
 
         now: The time of the store, in microseconds.
     """

@@ -27,7 +27,7 @@ async def list_(asked: Asked) -> Response:
 
 async def show(asked: Asked) -> Response:
     """Return an agent with the manifest of its module."""
-    agent = _agent(asked, asked.path["name"])
+    agent = agent_of(asked, asked.path["name"])
     await asked.service.code.refresh()
     try:
         card = asked.service.card(agent)
@@ -47,7 +47,13 @@ def _agents(asked: Asked) -> dict[str, Agent]:
     }
 
 
-def _agent(asked: Asked, name: str) -> Agent:
+def agent_of(asked: Asked, name: str) -> Agent:
+    """
+    Return an agent that the caller may see.
+
+    Raises:
+        NotFoundError: There is no such agent.
+    """
     found = _agents(asked)
     if name not in found:
         raise NotFoundError(f"no agent {name!r}", fix="ask for the list of agents")
@@ -72,7 +78,7 @@ def _card(card: AgentDescription) -> dict[str, JSON]:
 
 async def judgement(asked: Asked) -> Response:
     """Return the verdict of an agent's grants on a hypothetical call."""
-    agent = _agent(asked, str(asked.body["agent"]))
+    agent = agent_of(asked, str(asked.body["agent"]))
     target = _split(asked.body["tool"])
     params, before = asked.body.get("params", {}), asked.body.get("after", [])
     assert isinstance(params, dict)  # noqa: S101 -- its schema says so
@@ -90,12 +96,12 @@ async def judgement(asked: Asked) -> Response:
         now=asked.service.host.clock.now(),
     )
     if asked.who.may("admin"):
-        lost = missing(*target, await _offered(asked))
+        lost = missing(*target, await offered(asked))
         return answer({**told_astray(document, lost)})
     return answer(document)
 
 
-async def _offered(asked: Asked) -> Known:
+async def offered(asked: Asked) -> Known:
     """Return the known tools of the servers, without asking them."""
     config = asked.service.config()
     found: dict[str, dict[str, JSON] | None] = dict.fromkeys(config.servers)

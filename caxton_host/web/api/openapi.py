@@ -21,6 +21,7 @@ from . import (
     events,
     evidence,
     freezes,
+    grants,
     log,
     runs,
     schedules,
@@ -32,8 +33,8 @@ from .operations import IN_PATH, PREFIX, Answer, Operation, Parameter
 OPERATIONS: tuple[Operation, ...] = tuple(
     operation
     for part in (
-        *(runs, events, approvals, freezes, schedules, servers, tools, agents, log),
-        *(evidence, access),
+        *(runs, events, approvals, freezes, schedules, servers, tools, agents, grants),
+        *(log, evidence, access),
     )
     for operation in part.OPERATIONS
 )
@@ -359,6 +360,27 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
         "agent", name=_TEXT, module=_MAYBE_TEXT, grants=_MAP, names=_MAP
     ),
     "Agents": _document("agents", agents=_list("Agent")),
+    "AgentGrants": _document(
+        "agent-grants",
+        agent=_TEXT,
+        table=_TEXT,
+        rules=_MAPS,
+        tools=_MAPS,
+        budgets={"type": ["array", "null"], "items": _MAP},
+    ),
+    "JudgedHistory": _document(
+        "judged-history",
+        agent=_TEXT,
+        since=_MAYBE_NUMBER,
+        until=_MAYBE_NUMBER,
+        complete=_FLAG,
+        runs=_NUMBER,
+        calls=_NUMBER,
+        changed=_NUMBER,
+        erased=_NUMBER,
+        uses=_MAP,
+        changes=_MAPS,
+    ),
     "Judgement": _document(
         "judgement",
         agent=_TEXT,

@@ -248,7 +248,7 @@ async def result(asked: Asked) -> Response:
     )
 
 
-_SINCE: dict[str, JSON] = {"type": "integer", "minimum": 0, "maximum": 2**53}
+SINCE: dict[str, JSON] = {"type": "integer", "minimum": 0, "maximum": 2**53}
 _FILTERS = (
     Parameter(name="agent", about="Only runs of this agent.", schema=_TEXT),
     Parameter(
@@ -285,12 +285,12 @@ _FILTERS = (
     Parameter(
         name="since",
         about="Only runs started at this time or later, in microseconds since 1970.",
-        schema=_SINCE,
+        schema=SINCE,
     ),
     Parameter(
         name="until",
         about="Only runs started before this time.",
-        schema=_SINCE,
+        schema=SINCE,
     ),
     Parameter(
         name="prefix",

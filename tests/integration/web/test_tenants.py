@@ -113,6 +113,8 @@ ROUTES: Mapping[str, Row] = {
     "explainGrant": Row(
         SAME, auditor=True, body={"agent": "weather", "tool": "demo/echo"}
     ),
+    "showGrants": Row(SAME, auditor=True),
+    "judgeHistory": Row(LACKS, auditor=True, body={"rule": "allow[1]"}),
     "showCaller": Row(LACKS, auditor=True),
     "listFreezes": Row(REFUSED, auditor=True),
     "freeze": Row(REFUSED, auditor=False, body=FREEZE),
@@ -188,7 +190,7 @@ class World:
 
     async def ask(self, who: str, operation: str, run: str = "") -> httpx.Response:
         method, path = self.places()[operation]
-        name = "weather" if operation == "showAgent" else "demo"
+        name = "weather" if "/agents/" in path else "demo"
         given = {"run": run or self.run, "name": name, "size": 1}
         given |= {"seq": self.seq, "sha256": self.module}
         row = ROUTES[operation]
@@ -332,7 +334,8 @@ def test_whatever_shows_a_run_says_so() -> None:
     for one in OPERATIONS:
         is_read = one.method == "GET" and "run" in one.in_path
         lists = one.path in {"/runs", "/approvals", "/events"} and one.method == "GET"
-        assert bool(one.shows) is (is_read or lists), one.id
+        judges = one.id == "judgeHistory"
+        assert bool(one.shows) is (is_read or lists or judges), one.id
 
 
 async def test_a_tenant_has_its_runs_and_the_operator_those_of_all(

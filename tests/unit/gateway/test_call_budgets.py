@@ -11,7 +11,14 @@ import pytest
 
 from caxton_host.core.calls import JSON, Completed, Denied, Effect, Route, ToolCall
 from caxton_host.core.grants.bounds import TODAY, Bound
-from caxton_host.core.grants.budgets import Budget, CallCount, Concurrency, Pace, Sum
+from caxton_host.core.grants.budgets import (
+    Budget,
+    CallCount,
+    Concurrency,
+    Pace,
+    Sum,
+    Use,
+)
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.grants.journal import Journal
 from caxton_host.core.limits import Limits
@@ -27,7 +34,6 @@ from caxton_host.errors import StoreError, ToolError
 from caxton_host.gateway.gateway import Gateway
 from caxton_host.gateway.guest_calls import GuestCalls
 from caxton_host.gateway.judge import Judge
-from caxton_host.gateway.ledger import Use
 from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
 from caxton_host.ports.log import Refused, Reservation

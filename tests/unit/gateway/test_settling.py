@@ -10,7 +10,7 @@ import pytest
 
 from caxton_host.core.calls import Completed, Denied, Retry
 from caxton_host.core.grants.bounds import Bound
-from caxton_host.core.grants.budgets import PRICE_UNIT, UNIT, Sum, period_of
+from caxton_host.core.grants.budgets import PRICE_UNIT, UNIT, Sum, Use, period_of
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.log.events import (
     ToolCompleted,
@@ -21,7 +21,6 @@ from caxton_host.core.log.events import (
 from caxton_host.core.text.globs import Pattern
 from caxton_host.core.text.jsonpath import JsonPath
 from caxton_host.errors import ToolError
-from caxton_host.gateway.ledger import Use
 from caxton_host.lib import codec
 from caxton_host.ports.tools import ToolRequest
 from caxton_host.runs.run_request import ForkRequest

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from caxton_host.core.analysis.checking import Finding, Known, findings, matrix
 from caxton_host.core.calls import JSON
+from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.conditions import Conditions
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.names import READ
@@ -229,6 +230,12 @@ def test_matrix_says_for_each_agent_what_it_may() -> None:
 
     rows = matrix({"free": free, "bound": bound}, [("demo", "rm"), ("demo", "echo")])
 
+    ask = replace(rule("demo/*"), approve=Approve())
+    asks = [
+        matrix({"a": Grant(allow=rules)}, [("demo", "rm")])["demo/rm"][0].asks
+        for rules in ((ask,), (ask, rule("demo/rm", calls=1)))
+    ]
+    assert asks == [True, False]
     part = replace(about("demo/echo", text=ANY), id="deny[1]")
     (row,) = matrix({"part": replace(free, deny=(part,))}, [("demo", "echo")]).values()
     assert (row[0].may, row[0].rule) == ("if", "allow[1]")

@@ -21,6 +21,7 @@ from caxton_host.core.grants.budgets import (
     Pace,
     Period,
     Sum,
+    Use,
     budget_from_payload,
     budget_to_payload,
     cannot_bear,
@@ -252,7 +253,7 @@ def test_budget_is_read_as_it_was_recorded(budget: Budget) -> None:
 def test_budget_tells_what_is_spent_and_until_when(
     budget: Budget, use: tuple[int, int], spent: int, until: int | None
 ) -> None:
-    assert standing(budget, use, HOUR) == (spent, until)
+    assert standing(budget, Use(*use), HOUR) == (spent, until)
 
 
 # -- periods -------------------------------------------------------------------

@@ -136,7 +136,11 @@ def _serve(
         up(it.visits, url)
 
     web = Web(told=told, stops=stops, linked=True)
-    wait(serve_http(load(), host.paths(), load=load, web=web))
+    config = load()
+    if config.path is None:
+        note("there is no configuration here, so no agent and no server")
+        note("To fix: caxton init; or name a file: caxton --config FILE ui")
+    wait(serve_http(config, host.paths(), load=load, web=web))
 
 
 async def _read(

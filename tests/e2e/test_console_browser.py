@@ -32,6 +32,7 @@ PAGES = tuple(
     for name in ("runs", "inbox", "agents", "servers", "evidence", "access")
 )
 SERVERS = ("/ui/servers/broken", "/ui/servers/demo?tool=echo")
+TRIED = "/ui/agents/a?toml=&rule=allow[1]"
 ASKS = '[[agents.a.allow]]\ntools = ["demo/*"]\n'
 BROKEN = "import sys; print('no door at /srv', file=sys.stderr); sys.exit(3)"
 #: Without a name a phone in one's hand, 320 px wide, and a desktop.
@@ -222,6 +223,26 @@ def test_replay_step_by_step_and_fork_with_another_answer(desk: Desk) -> None:
     assert "another" in desk.page.locator("#first").inner_text()
 
 
+def test_what_last_week_would_look_like_under_this_rule(desk: Desk) -> None:
+    page = desk.page
+    page.get_by_role("link", name="Agents").click()
+    page.get_by_role("link", name="a", exact=True).click()
+    page.get_by_text("Try a change of allow[1]").click()
+    new = '[[agents.a.allow]]\ntools = ["demo/*"]\nparams.text = { one_of = ["one"] }'
+    box = page.get_by_label("The changed rule")
+    assert 'tools = ["demo/*"]' in box.input_value()
+    box.fill(new)
+    page.get_by_role("button", name="Try it over history").first.click()
+
+    shown = page.locator("#tried").inner_text()
+    assert "1 decision would change" in shown
+    assert "newly denied" in shown
+    assert "in place of allow[1], at caxton.toml:" in shown
+    assert new in shown
+    page.locator("#tried td[data-label=Run] a").click()
+    assert "three" in page.locator(".beside").inner_text()
+
+
 def test_approve_one_and_refuse_one(shell: Shell, browser: Browser) -> None:
     agent(shell, f"{ASKS}approve = {{}}\n")
     with served(shell, good=good(shell)) as host:
@@ -347,6 +368,7 @@ def test_pages_have_no_finding_of_axe_and_fit_the_screen(
         f"/ui{run}",
         f"/ui{run}?seq=2",
         f"/ui{run}/erase",
+        TRIED,
     ):
         page.goto(home + path)
         page.evaluate(axe)

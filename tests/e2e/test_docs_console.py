@@ -94,7 +94,13 @@ def test_a_log_and_a_bundle_are_read_without_a_server_or_a_key(shell: Shell) -> 
     before, pages = shell.types(), list[str]()
     with reading(shell, *read.split()[2:]) as client:
         pages += [
-            client.get(f"/ui/{it}").text for it in ("runs", "evidence", "servers")
+            client.get(f"/ui/{it}").text
+            for it in (
+                "runs",
+                "evidence",
+                "servers",
+                "agents/weather?toml=&rule=allow[1]",
+            )
         ]
     with reading(shell, *show.split()[2:]) as client:
         pages.append(client.get("/ui/runs").text)
@@ -115,6 +121,7 @@ def test_a_log_and_a_bundle_are_read_without_a_server_or_a_key(shell: Shell) -> 
     assert all("Read only: caxton ui" in page for page in pages)
     assert "weather" in pages[0]
     assert "need a host" in pages[2]
+    assert "1 decision would change" in pages[3]
     assert "Seattle" in call
     assert "intact" in proof
     assert (unknown.code, broken.code) == (5, 5)
@@ -196,6 +203,22 @@ def test_the_console_verifies_gives_away_and_erases_what_a_host_has(
     assert "this one" in access
     assert ("broken" in broken, "event 2" in broken) == (True, True)
     assert shell.rows("SELECT count(*) FROM events WHERE type = 'RunErased'") == [(1,)]
+
+
+def test_who_opens_it_where_nothing_is_configured_is_told(shell: Shell) -> None:
+    with shell.started("ui", "--no-open", "--json") as child:
+        told = document(child.stdout)
+        client, first = opened(told["link"])
+        page = client.get(first.headers["location"])
+        agents = client.get("/ui/agents")
+        client.close()
+        child.send_signal(signal.SIGINT)
+        said = child.communicate(timeout=30)[1].decode()
+
+    assert "there is no configuration here" in said
+    assert "To fix: caxton init" in said
+    assert "caxton demo" in page.text
+    assert "caxton init" in agents.text
 
 
 def test_servers_are_changed_in_the_console(shell: Shell) -> None:

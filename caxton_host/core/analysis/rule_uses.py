@@ -20,17 +20,24 @@ from ..grants.budgets import (
     standing,
 )
 from ..grants.grants import Grant
-from ..log.events import Recorded, RunStarted, ToolDenied, ToolInvoked
+from ..log.events import (
+    ApprovalRequested,
+    Recorded,
+    RunStarted,
+    ToolDenied,
+    ToolInvoked,
+)
 from ..names import run_of
 
 #: Of calls that no rule allowed, and of rules that the grant does not have.
 _NONE, _OTHERS = "none", "others"
+_VERDICTS = ("allowed", "denied", "asked")
 
 
 @dataclass(slots=True)
 class RuleUses:
     """
-    Counts how often each rule of a grant allowed and denied, as events are read.
+    Counts how often each rule of a grant allowed, denied and asked people.
 
     Events name rules by their places at the time of the run. So a recorded rule counts
     for the rule of the grant that says the same, wherever it is now.
@@ -57,6 +64,8 @@ class RuleUses:
             self._count(recorded.stream, event.rule, "allowed")
         elif isinstance(event, ToolDenied):
             self._count(recorded.stream, event.rule, "denied")
+        elif isinstance(event, ApprovalRequested):
+            self._count(recorded.stream, event.rule, "asked")
 
     def _count(self, stream: str, rule: str | None, verdict: str) -> None:
         known = self._runs.get(stream, {})
@@ -64,15 +73,12 @@ class RuleUses:
         self._counted[name, verdict] += 1
 
     def document(self) -> dict[str, JSON]:
-        """Return ``{allowed, denied}`` by rule; ``none``: no rule; and ``others``."""
+        """Return ``{allowed, denied, asked}`` by rule, for ``none`` and ``others``."""
         rules = (*self.grant.allow, *self.grant.deny)
         return {
             name: {verdict: self._counted[name, verdict] for verdict in _VERDICTS}
             for name in (*(rule.id for rule in rules), _NONE, _OTHERS)
         }
-
-
-_VERDICTS = ("allowed", "denied")
 
 
 def _rules(grants: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -39,9 +39,8 @@ async def show(asked: Asked) -> Response:
     tools = [(server, tool) for server in known for tool in known[server] or ()]
     cells = matrix({agent.name: grant}, tools).values()
     rules: list[JSON] = [
-        {"id": rule.id, "kind": kind, "source": rule.source, "toml": texts.get(rule.id)}
-        for kind, several in (("deny", grant.deny), ("allow", grant.allow))
-        for rule in several
+        {"id": rule.id, "source": rule.source, "toml": texts.get(rule.id, "")}
+        for rule in (*grant.deny, *grant.allow)
     ]
     budgets: list[JSON] | None = None
     if who.tenant is None and who.may("read", agent.name):
@@ -168,6 +167,7 @@ def _number(value: JSON) -> int | None:
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         id="showGrants",
+        reads=True,
         method="GET",
         path="/agents/{name}/grants",
         about="Show the rules of an agent as TOML, which tools it may call, and its "

@@ -99,6 +99,11 @@ class Asking:
             raise
 
     @property
+    def now(self) -> int:
+        """The time of the host, in microseconds since 1970."""
+        return self.desk.service.host.clock.now()
+
+    @property
     def query(self) -> dict[str, str]:
         """The parameters of the page, without empty ones."""
         return {key: value for key, value in self.request.query_params.items() if value}

@@ -26,7 +26,7 @@ from ...errors import ForbiddenError
 from ..api.operations import ApiContext, wrong_method
 from ..edge.authentication import Unauthenticated
 from ..edge.messages import Problem, Refusal
-from . import access, inbox, run, servers, views
+from . import access, grants, inbox, run, servers, views
 from .actions import ACTIONS
 from .asking import Asking, Shown, View
 from .inbox import WAITING, waits
@@ -66,6 +66,7 @@ VIEWS: Mapping[str, View] = {
     **run.VIEWS,
     **inbox.VIEWS,
     **servers.VIEWS,
+    **grants.VIEWS,
     **access.VIEWS,
 }
 

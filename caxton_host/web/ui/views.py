@@ -41,7 +41,7 @@ async def runs(asking: Asking) -> Shown:
     given = {name: query.get(name, "") for name in [*_FILTERS, "cursor"]}
     followed = await live(asking, *_TURNS)
     sent: dict[str, JSON] = {
-        name: _micros(name, text) if name in {"since", "until"} and text else text
+        name: micros(name, text) if name in {"since", "until"} and text else text
         for name, text in given.items()
     }
     found = await asking.of("listRuns", **sent)
@@ -71,7 +71,13 @@ async def runs(asking: Asking) -> Shown:
     )
 
 
-def _micros(name: str, text: str) -> int:
+def micros(name: str, text: str) -> int:
+    """
+    Return the time in a field, in microseconds since 1970.
+
+    Raises:
+        Refusal: It is none.
+    """
     try:
         return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1e6)
     except (ValueError, OverflowError):

@@ -17,7 +17,13 @@ from caxton_host.core.grants.budgets import (
     Use,
 )
 from caxton_host.core.grants.grants import Grant, Rule
-from caxton_host.core.log.events import Event, Recorded, ToolDenied, ToolInvoked
+from caxton_host.core.log.events import (
+    ApprovalRequested,
+    Event,
+    Recorded,
+    ToolDenied,
+    ToolInvoked,
+)
 from caxton_host.core.text.globs import Pattern
 from tests.unit.store.fakes import run_started
 
@@ -61,6 +67,20 @@ def denied(rule_: str | None) -> ToolDenied:
     return ToolDenied(call=1, code="params", rule=rule_, message="")
 
 
+ASKED = ApprovalRequested(
+    call=1,
+    name="x",
+    server="crm",
+    tool="b",
+    params={},
+    params_sha256="",
+    rule="allow[2]",
+    fuel=0,
+    by=(),
+    until=None,
+)
+
+
 def test_a_rule_is_found_again_wherever_it_is_now() -> None:
     then = Grant(
         allow=(rule("crm/a", "allow[1]"), rule("crm/b", "allow[2]")),
@@ -75,17 +95,17 @@ def test_a_rule_is_found_again_wherever_it_is_now() -> None:
     for event in (
         *(started, invoked("allow[2]"), invoked("allow[2]"), invoked("allow[1]")),
         *(invoked(None), denied("deny[1]"), invoked(None), denied(None)),
-        denied("narrow.allow[1]"),
+        *(denied("narrow.allow[1]"), ASKED),
     ):
         uses.take(recorded(event))
     # A run whose beginning was not read.
     uses.take(recorded(invoked("allow[1]"), "run/b"))
 
     assert uses.document() == {
-        "allow[1]": {"allowed": 2, "denied": 0},
-        "deny[1]": {"allowed": 0, "denied": 1},
-        "none": {"allowed": 0, "denied": 1},
-        "others": {"allowed": 2, "denied": 1},
+        "allow[1]": {"allowed": 2, "denied": 0, "asked": 1},
+        "deny[1]": {"allowed": 0, "denied": 1, "asked": 0},
+        "none": {"allowed": 0, "denied": 1, "asked": 0},
+        "others": {"allowed": 2, "denied": 1, "asked": 0},
     }
 
 

@@ -56,9 +56,9 @@ async def test_a_rule_is_counted_by_what_it_decided(tmp_path: Path) -> None:
     assert (found["runs"], found["calls"], found["changed"]) == (2, 2, 0)
     assert found["complete"]
     assert found["uses"] == {
-        "allow[1]": {"allowed": 2, "denied": 0},
-        "none": {"allowed": 0, "denied": 0},
-        "others": {"allowed": 0, "denied": 0},
+        "allow[1]": {"allowed": 2, "denied": 0, "asked": 0},
+        "none": {"allowed": 0, "denied": 0, "asked": 0},
+        "others": {"allowed": 0, "denied": 0, "asked": 0},
     }
 
 
@@ -97,7 +97,7 @@ async def test_an_added_rule_shows_the_calls_that_it_would_allow(
 
     assert found["changes"][0]["was"]["verdict"] == "not_granted"
     assert found["changes"][0]["now"] == {"verdict": "allowed", "rule": "allow[2]"}
-    assert found["uses"]["none"] == {"allowed": 0, "denied": 1}
+    assert found["uses"]["none"] == {"allowed": 0, "denied": 1, "asked": 0}
 
 
 async def test_only_runs_that_began_in_the_time_are_judged(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.testing import FakeClock, FakeTools
 from caxton_host.web.api.openapi import OPERATIONS
 from caxton_host.web.app import Upkeep, application
+from caxton_host.web.ui import grants
 from caxton_host.web.ui.actions import ACTIONS
 from caxton_host.web.ui.console import VIEWS
 from caxton_host.web.ui.visits import Visits
@@ -95,7 +96,7 @@ async def sent(
 def paths(run: str) -> Iterator[str]:
     """Yield an address of each page."""
     for path in VIEWS:
-        filled = path.format(run=run, name="demo") + (
+        filled = path.format(run=run, name="demo", agent="weather") + (
             "?seq=2" if "run}" in path else ""
         )
         yield f"/ui{filled}" + (f"&with={run}" if "diff" in path else "")
@@ -315,6 +316,10 @@ async def test_another_tenant_sees_nothing_of_a_run(tmp_path: Path) -> None:
         (f"/ui/runs/{NO_RUN}/diff?with=1", 404),
         ("/ui/agents?agent=weather&tool=demo/x&params={", 400),
         ("/ui/runs?agent=" + "x" * 300, 400),
+        ("/ui/agents/nobody", 404),
+        ("/ui/agents/weather?since=yesterday", 400),
+        ("/ui/agents/weather?toml=tools+%3D+[", 422),
+        ("/ui/agents/weather?toml=&rule=allow[7]", 404),
     ],
 )
 async def test_a_bad_address_says_what_is_wrong_and_how_to_mend_it(
@@ -366,6 +371,61 @@ async def test_a_long_run_is_shown_in_parts_and_nothing_is_left_out(
             path = later and later[1].replace("&amp;", "&")
 
     assert seen == {*range(1, 303)}
+
+
+async def test_a_changed_rule_shows_the_calls_that_it_would_deny_and_its_text(
+    tmp_path: Path,
+) -> None:
+    office = Office(tmp_path)
+    agent = office.config.agents["weather"]
+    agent = replace(agent, rule_texts={"allow[1]": "as in the file"})
+    office.config = replace(office.config, agents={"weather": agent})
+    run = await office.start(ANN)
+    await office.done(run)
+    new = '[[agents.weather.allow]]\ntools = ["demo/echo"]\n'
+    tried = {"rule": "allow[1]", "toml": new.replace("\n", "\r\n")}
+    async with browsing(office, "eve") as client:
+        page = await client.get("/ui/agents/weather")
+        strict = await client.get(f"/ui/agents/weather?{urlencode(tried)}")
+        gone = await client.get("/ui/agents/weather?toml=&rule=allow[1]")
+        none = await client.get(
+            f"/ui/agents/weather?{urlencode(tried)}&until=2020-01-01T00:00"
+        )
+
+    assert "allowed 1, denied 0" in page.text
+    assert "as in the file" in page.text
+    for found in (strict, gone):
+        assert "1 decision would change" in found.text
+        assert "newly denied" in found.text
+        assert f'href="/ui/runs/{run}?seq=2"' in found.text
+    assert "in place of allow[1]" in strict.text
+    assert "u{000d}" not in strict.text
+    assert "Remove allow[1]" in gone.text
+    assert "No decision would change" in none.text
+
+
+async def test_a_long_history_is_not_said_to_be_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office = Office(tmp_path)
+    await office.done(await office.start(ANN))
+    monkeypatch.setattr(grants, "_GLANCE", 1)
+    async with browsing(office) as client:
+        page = await client.get("/ui/agents/weather")
+    assert "Not all runs were read" in page.text
+
+
+async def test_who_may_not_read_the_runs_of_all_is_shown_the_rules_alone(
+    tmp_path: Path,
+) -> None:
+    # law 4
+    office = Office(tmp_path)
+    await office.done(await office.start(BOSS))
+    async with browsing(office, "ann") as client:
+        page = await client.get("/ui/agents/weather?toml=&rule=allow[1]")
+    assert "allow[1]" in page.text
+    words = ("would change", "allowed 1", "Try a change")
+    assert not any(word in page.text for word in words)
 
 
 # -- what forms do
@@ -547,7 +607,7 @@ async def test_hostile_texts_are_shown_as_they_are(tmp_path: Path, n: int) -> No
     office.config = replace(
         office.config,
         agents={
-            "weather": agent,
+            "weather": replace(agent, rule_texts={"allow[1]": "\n".join(texts)}),
             **{
                 f"a{k}": replace(agent, name=f"a{k}", description=t)
                 for k, t in enumerate(texts)
@@ -564,6 +624,9 @@ async def test_hostile_texts_are_shown_as_they_are(tmp_path: Path, n: int) -> No
             *(f"/ui/runs/{run}?seq={seq}" for seq in range(1, events + 1, 3)),
             *(f"/ui/runs?agent={quote(text)}&tool={quote(text)}" for text in texts),
             *(f"/ui/runs?cursor={quote(text)}" for text in texts),
+            "/ui/agents/weather?toml=&rule=allow[1]",
+            *(f"/ui/agents/weather?toml={quote(text)}" for text in texts),
+            *(f"/ui/agents/weather?toml=%23{quote(text)}" for text in texts),
             *(f"/ui/{quote(text)}" for text in texts),
             *(f"/ui/sign-in?next={quote(text)}" for text in texts),
         ]:

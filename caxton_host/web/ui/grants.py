@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ...core.analysis.rejudge import ALLOWED, ASKS
 from ...core.calls import JSON
-from .asking import Asking
-from .views import Shown, View, micros
+from ...errors import ForbiddenError
+from .asking import Asking, Shown, View
+from .views import micros
 
 #: Events that are read where nothing is tried: the page must come at once.
 _GLANCE = 10_000
@@ -37,7 +39,9 @@ async def agent(asking: Asking) -> Shown:
     body |= {key: micros(key, given[key]) for key in ("since", "until") if given[key]}
     if tried:
         body |= {key: given[key] for key in ("rule", "toml") if given[key]}
-    history = await asking.maybe("judgeHistory", body=body, name=name)
+    history = None
+    with suppress(ForbiddenError):
+        history = await asking.of("judgeHistory", body=body, name=name)
     week_ago = datetime.fromtimestamp(asking.now / 1e6, UTC) - _WEEK
     return Shown(
         template="agent",

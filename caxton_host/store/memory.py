@@ -143,6 +143,8 @@ class MemoryLog:
             self._drafter.seq -= len(drafts)
             store.spend(ledger)
             return refused
+        if reserve and not drafts and len(store.streams.get(stream, ())) > self._seq:
+            raise LeaseLost(CONFLICT, fix=CONFLICT_FIX)
         if drafts and not store.put(stream, self._seq, drafts):
             self._failed = True
             return None

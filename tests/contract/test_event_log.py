@@ -20,7 +20,7 @@ from caxton_host.core.log.events import (
 )
 from caxton_host.core.log.runs import RunFilter
 from caxton_host.core.names import called_run, uuid7
-from caxton_host.errors import NotFoundError, StoreError
+from caxton_host.errors import LeaseLost, NotFoundError, StoreError
 from caxton_host.lib.codec import encode, sha256
 from caxton_host.ports.log import Refused, Reservation
 from caxton_host.store.drafts import salts
@@ -230,6 +230,19 @@ async def test_refused_append_spends_none_of_its_budgets(store: Store) -> None:
     assert await log.append(line(1), reserve=both) == Refused(0, "too much")
 
     assert await log.append(line(2), reserve=[budget(5, 5, key="a")]) is None
+
+
+async def test_who_lost_the_stream_cannot_spend_without_events(store: Store) -> None:
+    # laws 4 and 10
+    mine = store.create(RUN)
+    await mine.append(line(1))
+    other = await store.resume_log(RUN)
+    await other.append(line(2))
+
+    with pytest.raises(LeaseLost):
+        await mine.append(reserve=[budget(1, 5)])
+
+    assert await other.append(reserve=[budget(5, 5)]) is None
 
 
 async def test_one_append_can_spend_a_budget_twice(store: Store) -> None:

@@ -144,7 +144,14 @@ class FaultyHttp:
         serving = asyncio.create_task(serve())
         left = asyncio.create_task(_left(reader, writer))
         # A client that closes ends the request, as in any server.
-        await asyncio.wait([serving, left], return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait([serving, left], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            # The server is closed: what this still raises is of interest to nobody.
+            serving.cancel()
+            left.cancel()
+            await asyncio.gather(serving, left, return_exceptions=True)
+            raise
         # It may notice by what it writes before `_left` notices by what it reads.
         if not serving.done() or isinstance(serving.exception(), ConnectionError):
             self.gone += 1

@@ -18,7 +18,7 @@ from .recording import Recording
 from .tracing import call_at
 
 #: Calls that are shown, and runs that are searched for an approval.
-_CALLS, _RUNS = 5, 20
+_CALLS, _RUNS = 5, 10
 
 
 async def context_of(

@@ -115,14 +115,7 @@ async def inbox(  # noqa: PLR0913 -- a filter each
     Raises:
         CursorError: It is no cursor.
     """
-    found, after, count = list[Mark](), _mark(cursor), most + 1
-    while len(found) <= most:
-        rows = await reader.waiting(count, only, after=after)
-        found += [mark for mark, row in rows if sees(row)]
-        if len(rows) < count:
-            break
-        # Few of them may be seen.
-        after, count = rows[-1][0], _ROWS
+    found = await marks(reader, most + 1, only, sees, after=_mark(cursor))
     page, calls, questions = found[:most], dict[Mark, Waiting](), dict[Mark, Question]()
     for run_id in dict.fromkeys(run_id for _, run_id, _ in page):
         try:
@@ -140,6 +133,26 @@ async def inbox(  # noqa: PLR0913 -- a filter each
         [questions[mark] for mark in page if mark in questions],
         f"{at}-{seq}-{run_id}" if len(found) > most else None,
     )
+
+
+async def marks(
+    reader: LogReader,
+    most: int,
+    only: RunFilter,
+    sees: Callable[[RunRow], bool],
+    *,
+    after: Mark | None = None,
+) -> list[Mark]:
+    """Return the places of at most so many calls and questions; see `inbox`."""
+    found, count = list[Mark](), most
+    while len(found) < most:
+        rows = await reader.waiting(count, only, after=after)
+        found += [mark for mark, row in rows if sees(row)]
+        if len(rows) < count:
+            break
+        # Few of them may be seen.
+        after, count = rows[-1][0], _ROWS
+    return found[:most]
 
 
 def _mark(cursor: str | None) -> Mark | None:

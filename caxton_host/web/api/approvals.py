@@ -9,10 +9,10 @@ from typing import Any
 from starlette.responses import Response
 
 from ...core.grants.approvals import VERDICTS, Verdict
-from ...core.log.runs import RunFilter
+from ...core.log.runs import RunFilter, RunRow
 from ...errors import CaxtonError
 from ...runs.approvals import Waiting, waiting_in
-from ...runs.questions import inbox
+from ...runs.questions import inbox, marks
 from ...runs.recording import Recording
 from ...service.run_service import sees
 from ..edge.messages import Refusal
@@ -32,13 +32,18 @@ async def list_(asked: Asked) -> Response:
     """Return what people are asked in runs that the caller may see."""
     service, run = asked.service, asked.text("run")
     only = RunFilter(agent=asked.text("agent"), **asked.who.limits)
+
+    def visible(row: RunRow) -> bool:
+        return run in {None, row.run_id} and sees(asked.who, row)
+
+    reader = service.store.reader
     found = await inbox(
-        service.store.reader,
+        reader,
         service.host.clock.now(),
         most=asked.number("limit"),
         only=only,
         cursor=asked.text("cursor"),
-        sees=lambda row: run in {None, row.run_id} and sees(asked.who, row),
+        sees=visible,
         unread=_unread,
     )
     return answer(
@@ -48,6 +53,7 @@ async def list_(asked: Asked) -> Response:
             "questions": [one.to_document() for one in found.questions],
             "more": found.next is not None,
             "next": found.next,
+            "waiting": len(await marks(reader, _PAGE, only, visible)),
         }
     )
 
@@ -118,7 +124,8 @@ OPERATIONS: tuple[Operation, ...] = (
         method="GET",
         path="/approvals",
         about="List the calls that wait for approval, and the questions of tool "
-        "servers, oldest first. `more`: others wait, on the page `next`.",
+        "servers, oldest first. `more`: others wait, on the page `next`. `waiting`: "
+        "how many wait on all pages, at most 100.",
         scopes=("run", "read", "decide"),
         shows="approvals",
         handler=list_,

@@ -261,6 +261,7 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
         questions=_list("Question"),
         more=_FLAG,
         next=_MAYBE_TEXT,
+        waiting=_NUMBER,
     ),
     "Freeze": _document(
         "freeze",

@@ -29,7 +29,6 @@ from ..edge.messages import Problem, Refusal
 from . import access, grants, inbox, run, servers, views
 from .actions import ACTIONS
 from .asking import Asking, Shown, View
-from .inbox import WAITING, waits
 from .render import form_field, page
 from .run import IMAGES
 from .visits import PATH, Visit, Visits
@@ -175,8 +174,8 @@ class Console:
         return self._endpoint(handle)
 
     async def _shown(self, asking: Asking, shown: Shown) -> Response:
-        waiting = await asking.maybe("listApprovals", limit=WAITING)
-        number = waiting and waits(waiting)
+        found = await asking.maybe("listApprovals", limit=1)
+        number = found and found["waiting"]
         values = {"title": shown.title, "inbox": number, **shown.values}
         return self._page(shown.template, asking, values)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,10 +22,8 @@ from .forms import fields_of
 from .run import doubt_of, told_of
 from .views import live, may
 
-#: Approvals and questions that the number of the inbox goes up to.
-WAITING = 100
 #: Those on one page, with all that is told of them.
-_SHOWN = 10
+_SHOWN = 6
 #: Events that change what waits.
 _TURNS = (
     ApprovalRequested,
@@ -47,9 +46,9 @@ async def inbox(asking: Asking) -> Shown:
         limit=_SHOWN,
         cursor=query.get("cursor"),
     )
-    for one in found["approvals"]:
-        one["decidable"] = _decides(asking, one)
-        one.update(await told_of(asking, one["run_id"], one["seq"]))
+    about = [told_of(asking, one["run_id"], one["seq"]) for one in found["approvals"]]
+    for one, they in zip(found["approvals"], await asyncio.gather(*about), strict=True):
+        one |= {**they, "decidable": _decides(asking, one)}
         told: dict[str, Any] = one["explained"] or {}
         one["rules"] = [
             rule for rule in told.get("considered", ()) if rule["id"] == one["rule"]
@@ -64,8 +63,9 @@ async def inbox(asking: Asking) -> Shown:
         limit=_SHOWN,
         prefix=query.get("run"),
     )
-    runs = [await asking.of("showRun", run=one["run_id"]) for one in listed["runs"]]
-    doubts = [one for run in runs if (one := await doubt_of(asking, run))]
+    doubts = await asyncio.gather(
+        *(_doubt(asking, one["run_id"]) for one in listed["runs"])
+    )
     return Shown(
         template="inbox",
         title="Inbox",
@@ -73,7 +73,7 @@ async def inbox(asking: Asking) -> Shown:
             **followed,
             "approvals": found["approvals"],
             "questions": found["questions"],
-            "doubts": doubts,
+            "doubts": [one for one in doubts if one],
             "more_doubts": listed["next"] is not None,
             "more": found["next"],
             "may": may(asking),
@@ -81,9 +81,8 @@ async def inbox(asking: Asking) -> Shown:
     )
 
 
-def waits(found: Mapping[str, Any]) -> int:
-    """Return how much of a page of approvals waits for a person."""
-    return len(found["approvals"]) + len(found["questions"])
+async def _doubt(asking: Asking, run_id: str) -> dict[str, Any] | None:
+    return await doubt_of(asking, await asking.of("showRun", run=run_id))
 
 
 def _decides(asking: Asking, one: Mapping[str, Any]) -> bool:

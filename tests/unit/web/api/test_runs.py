@@ -397,6 +397,7 @@ async def test_calls_that_wait_are_listed_page_by_page(tmp_path: Path) -> None:
         wrong = await client.get("/api/v1/approvals?cursor=1-1")
 
     assert (first["more"], second["more"], second["next"]) == (True, False, None)
+    assert (first["waiting"], second["waiting"]) == (2, 2)
     pages = first["approvals"] + second["approvals"]
     assert sorted(one["run_id"] for one in pages) == sorted(ids)
     assert wrong.status_code == 400

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Generator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -145,17 +146,40 @@ class Desk:
         return self.page.locator(".beside").inner_text()
 
 
-@pytest.fixture
-def desk(shell: Shell, browser: Browser) -> Generator[Desk]:
+def visited(browser: Browser, host: Host) -> Generator[Desk]:
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    found = Desk(context.new_page(), host)
+    found.sign_in()
+    yield found
+    context.close()
+    assert found.wrong == []
+
+
+def opened(shell: Shell) -> AbstractContextManager[Host]:
     agent(shell)
     typed(shell, "run", "a")
-    with served(shell, good=good(shell)) as host:
-        context = browser.new_context(viewport={"width": 1280, "height": 900})
-        found = Desk(context.new_page(), host)
-        found.sign_in()
-        yield found
-        context.close()
-    assert found.wrong == []
+    return served(shell, good=good(shell))
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory, compiled: Path) -> Generator[Host]:
+    """Return a host with one run, for tests that change nothing there."""
+    with pytest.MonkeyPatch.context() as patch:
+        shell = Shell(tmp_path_factory.mktemp("console"), compiled, patch)
+    with opened(shell) as host:
+        yield host
+
+
+@pytest.fixture
+def desk(house: Host, browser: Browser) -> Generator[Desk]:
+    yield from visited(browser, house)
+
+
+@pytest.fixture
+def own(shell: Shell, browser: Browser) -> Generator[Desk]:
+    """Return a desk at a host of the test's own."""
+    with opened(shell) as host:
+        yield from visited(browser, host)
 
 
 def test_why_was_this_call_denied(desk: Desk) -> None:
@@ -167,8 +191,8 @@ def test_why_was_this_call_denied(desk: Desk) -> None:
     assert "no grant" in shown
 
 
-def test_why_is_this_server_down_and_does_a_call_by_hand_work(desk: Desk) -> None:
-    page = desk.page
+def test_why_is_this_server_down_and_does_a_call_by_hand_work(own: Desk) -> None:
+    page = own.page
     page.get_by_role("link", name="Servers").click()
     page.get_by_role("link", name="broken").click()
     page.get_by_role("button", name="Test").click()
@@ -178,7 +202,7 @@ def test_why_is_this_server_down_and_does_a_call_by_hand_work(desk: Desk) -> Non
     assert "Why it is down\n\nthe server ended with exit code 3" in shown
     assert "no door at /srv" in page.get_by_label("Standard error").inner_text()
 
-    desk.go("/ui/servers/demo")
+    own.go("/ui/servers/demo")
     page.get_by_role("button", name="Test").click()
     page.get_by_role("link", name="echo").click()
     page.get_by_text("Call it", exact=True).click()
@@ -203,24 +227,24 @@ def test_which_run_called_this_tool(desk: Desk) -> None:
     assert desk.page.locator("td[data-label=Run]").count() == 1
 
 
-def test_replay_step_by_step_and_fork_with_another_answer(desk: Desk) -> None:
-    desk.open_run()
-    first = desk.page.url
-    desk.choose("mcp__demo__echo")
-    desk.page.get_by_role("link", name="Step forward").click()
-    desk.page.locator("#chosen", has_text="mcp__shell__exec").wait_for()
-    desk.page.get_by_role("link", name="Step back").click()
-    desk.page.locator("#chosen", has_text="mcp__demo__echo").wait_for()
-    desk.page.get_by_text("Fork here").click()
-    desk.page.get_by_label("Another answer").fill("another")
-    desk.page.get_by_role("button", name="Fork").click()
+def test_replay_step_by_step_and_fork_with_another_answer(own: Desk) -> None:
+    own.open_run()
+    first = own.page.url
+    own.choose("mcp__demo__echo")
+    own.page.get_by_role("link", name="Step forward").click()
+    own.page.locator("#chosen", has_text="mcp__shell__exec").wait_for()
+    own.page.get_by_role("link", name="Step back").click()
+    own.page.locator("#chosen", has_text="mcp__demo__echo").wait_for()
+    own.page.get_by_text("Fork here").click()
+    own.page.get_by_label("Another answer").fill("another")
+    own.page.get_by_role("button", name="Fork").click()
 
-    desk.page.get_by_text("This is the fork.").wait_for()
-    desk.page.locator(".state.completed").first.wait_for()
-    desk.page.get_by_label("Compare with run").fill(first.rpartition("/")[2])
-    desk.follow("/diff", desk.page.get_by_role("button", name="Compare"))
-    assert "1 calls differ" in desk.page.locator("main").inner_text()
-    assert "another" in desk.page.locator("#first").inner_text()
+    own.page.get_by_text("This is the fork.").wait_for()
+    own.page.locator(".state.completed").first.wait_for()
+    own.page.get_by_label("Compare with run").fill(first.rpartition("/")[2])
+    own.follow("/diff", own.page.get_by_role("button", name="Compare"))
+    assert "1 calls differ" in own.page.locator("main").inner_text()
+    assert "another" in own.page.locator("#first").inner_text()
 
 
 def test_what_last_week_would_look_like_under_this_rule(desk: Desk) -> None:
@@ -267,8 +291,8 @@ def test_approve_one_and_refuse_one(shell: Shell, browser: Browser) -> None:
     assert desk.wrong == []
 
 
-def test_is_this_log_whole(desk: Desk) -> None:
-    page = desk.page
+def test_is_this_log_whole(own: Desk) -> None:
+    page = own.page
     page.get_by_role("link", name="Evidence").click()
     page.get_by_role("button", name="Verify").click()
     # Nobody loads the page again.
@@ -276,17 +300,17 @@ def test_is_this_log_whole(desk: Desk) -> None:
     assert re.search(r"\d+ events in 4 streams", page.locator("main").inner_text())
 
 
-def test_where_did_this_address_come_from(desk: Desk, shell: Shell) -> None:
+def test_where_did_this_address_come_from(own: Desk, shell: Shell) -> None:
     account = "DE02120300000000202051"
     pay = call("mcp__demo__pay", to=account, amount=5)
     shell.write("a.wasm", guest(call("mcp__demo__list_suppliers"), pay, output=None))
-    run = desk.host.start("a")
-    desk.reload_until(f"/ui/runs/{run}", "completed")
-    desk.choose("mcp__demo__pay")
+    run = own.host.start("a")
+    own.reload_until(f"/ui/runs/{run}", "completed")
+    own.choose("mcp__demo__pay")
     # The answer is the event behind the call.
-    desk.follow("seq=3", desk.page.get_by_role("link", name="demo/list_suppliers"))
+    own.follow("seq=3", own.page.get_by_role("link", name="demo/list_suppliers"))
 
-    assert account in desk.page.locator(".beside").inner_text()
+    assert account in own.page.locator(".beside").inner_text()
 
 
 def test_resolve_a_call_in_doubt_that_an_open_inbox_shows_after_a_restart(
@@ -318,17 +342,17 @@ def test_resolve_a_call_in_doubt_that_an_open_inbox_shows_after_a_restart(
     assert shell.types().count("ToolInvoked") == 1
 
 
-def test_a_run_that_goes_on_is_followed(desk: Desk, shell: Shell) -> None:
+def test_a_run_that_goes_on_is_followed(own: Desk, shell: Shell) -> None:
     shell.write("a.wasm", guest(call("mcp__demo__slow", seconds=3), output="late"))
-    desk.host.start("a")
-    desk.open_run()
-    desk.page.locator(".state.running").wait_for()
+    own.host.start("a")
+    own.open_run()
+    own.page.locator(".state.running").wait_for()
     # Nobody loads the page again.
-    desk.page.locator(".state.completed").first.wait_for()
-    assert "late" in desk.page.locator(".beside").inner_text()
+    own.page.locator(".state.completed").first.wait_for()
+    assert "late" in own.page.locator(".beside").inner_text()
 
 
-def test_the_host_is_restarted_and_the_visit_goes_on(desk: Desk) -> None:
+def test_the_cookie_is_of_the_pages_alone(desk: Desk) -> None:
     cookies = desk.page.context.cookies()
     (cookie,) = [one for one in cookies if one["name"] == "caxton"]
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")

@@ -39,10 +39,14 @@ def answered(
         size: Of the result, in bytes.
 
     Raises:
-        ToolError: It is not a valid result.
+        ToolError: It is not a valid result, or says nothing.
     """
     server, tool = (call and call.server) or "", (call and call.tool) or "the tool"
-    return completed(result, tool, options(server, tool), redact, size=size)
+    found = completed(result, tool, options(server, tool), redact, size=size)
+    # Of a tool this is an empty answer. A person meant to say something.
+    if result.get("content") is None and result.get("structuredContent") is None:
+        raise _invalid("the answer has neither content nor structuredContent")
+    return found
 
 
 def completed(  # noqa: PLR0913 -- what came, and how it is to be told

@@ -65,6 +65,9 @@ def _seq(fields: Fields) -> int:
 
 def _result(text: str) -> JSON:
     """Return the answer of a tool: JSON as it is, and a text as its only part."""
+    if not text.strip():
+        fix = 'type it; {"content": []} is an empty one'
+        raise Refusal("bad-request", "result: no answer is given", fix=fix)
     if text.lstrip().startswith("{"):
         return json_of(text, "result")
     return {"content": [{"type": "text", "text": text}]}

@@ -174,3 +174,12 @@ def invoked() -> ToolInvoked:
         idempotency_key="",
         fuel=0,
     )
+
+
+@pytest.mark.parametrize(
+    "result", [{}, {"degrees": 12}, {"contents": text("clear")}, {"isError": True}]
+)
+def test_an_answer_that_a_person_gives_says_something(result: dict[str, Any]) -> None:
+    # law 7
+    with pytest.raises(ToolError, match="neither content nor structuredContent"):
+        answered(result, None, lambda *_: ToolOptions(), Redactor(), size=7)

@@ -8,6 +8,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant
@@ -171,6 +173,25 @@ async def test_the_answer_of_a_call_in_doubt_is_typed_into_a_form_of_its_schema(
     assert isinstance(answer.data, dict)
     content = {"sky": "clear", "degrees": -4.5, "rain": False}
     assert answer.data["structuredContent"] == content
+
+
+@pytest.mark.parametrize("text", ["", " ", '{"degrees": 12}'])
+async def test_an_answer_that_says_nothing_does_not_resolve_a_call(
+    tmp_path: Path, text: str
+) -> None:
+    # law 7
+    office = Office(tmp_path, tools=Slow())
+    run, seq = await in_doubt(office)
+    await office.service.go_on(run, "weather", "restart")
+    assert await office.done(run) == "suspended"
+    said = {"run": run, "seq": str(seq), "choice": "result", "reason": "seen"}
+    async with browsing(office) as client:
+        found = await sent(client, "resolveCall", **said, result=text)
+
+    assert found.status_code == 400
+    assert "result: " in found.text
+    assert "To fix: " in found.text
+    assert "CallResolved" not in await office.types(run)
 
 
 async def test_several_runs_are_changed_and_what_came_of_each_is_said(

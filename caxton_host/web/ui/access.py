@@ -21,7 +21,7 @@ _LASTS = ("1h", "12h", "7d", "30d", "90d", "365d", "never")
 
 async def evidence(asking: Asking) -> Shown:
     """Show what proves that the log is whole, and what is frozen."""
-    frozen: Any = await asking.maybe("listFreezes") or {"freezes": []}
+    frozen: Any = await asking.maybe("listFreezes")
     due: Any = await asking.maybe("listSchedules") or {"schedules": []}
     found = await asking.maybe("showVerification")
     return Shown(
@@ -31,7 +31,7 @@ async def evidence(asking: Asking) -> Shown:
             "checkpoint": await asking.maybe("newestCheckpoint"),
             "verification": found,
             "counting": found is not None and found["verified"] is not None,
-            "freezes": frozen["freezes"],
+            "freezes": frozen and frozen["freezes"],
             "schedules": due["schedules"],
             "may": may(asking),
         },

@@ -300,7 +300,12 @@ class Console:
             here = next((p for p, _ in _PAGES if path.startswith(p)), "")
             done = asking.query.get("done", "")
             who = asking.who
-            caller = {"kind": who.kind, "id": who.id, "scopes": sorted(who.scopes)}
+            caller = {
+                "kind": who.kind,
+                "id": who.id,
+                "scopes": sorted(who.scopes),
+                "tenant": who.tenant,
+            }
             token = form_field(self.visits.form_token(asking.visit))
         told = ACTIONS[done][1] if done in ACTIONS else ""
         context = {

@@ -304,6 +304,19 @@ async def test_another_tenant_sees_nothing_of_a_run(tmp_path: Path) -> None:
     assert not any("Oslo" in page.text for page in (*of_run, *others))
 
 
+@pytest.mark.parametrize("name", ["ann", "tess"])
+async def test_what_a_token_may_not_see_is_not_said_to_be_none(
+    tmp_path: Path, name: str
+) -> None:
+    office = Office(tmp_path)
+    async with browsing(office, name) as client:
+        found = [await client.get(f"/ui/{page}") for page in ("evidence", "access")]
+
+    assert "Nothing is." not in found[0].text
+    tenant = name == "tess"
+    assert all(("without a tenant" in page.text) == tenant for page in found)
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [

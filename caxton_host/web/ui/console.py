@@ -101,16 +101,26 @@ class Console:
             to = self._at_home(scope) + f"{SIGN_IN}?{urlencode({'next': here})}"
             await _redirect(to)(scope, _nothing, send)
             return
-        is_link = problem.kind == "bad-origin" and scope["method"] == "GET"
         values = {
-            "title": "Another site led here"
-            if is_link
-            else problem.document()["title"],
-            "detail": problem.document()["detail"],
-            "fix": "go on by this link" if is_link else problem.document()["fix"],
-            "again": here if is_link else f"{PATH}/runs",
-            "again_label": "Go on" if is_link else "To the runs",
+            **{key: problem.document()[key] for key in ("title", "detail", "fix")},
+            "again": f"{PATH}/runs",
+            "again_label": "To the runs",
         }
+        if problem.kind == "unauthenticated":
+            values |= {
+                "title": "You are not signed in any more",
+                "detail": "the form was not carried out",
+                "fix": "sign in, and send it again",
+                "again": SIGN_IN,
+                "again_label": "Sign in",
+            }
+        elif problem.kind == "bad-origin" and scope["method"] == "GET":
+            values |= {
+                "title": "Another site led here",
+                "fix": "go on by this link",
+                "again": here,
+                "again_label": "Go on",
+            }
         response = self._page("problem", None, values)
         response.status_code = problem.status
         response.headers.update(problem.headers or {})

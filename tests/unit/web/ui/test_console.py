@@ -115,6 +115,22 @@ async def test_who_is_not_signed_in_is_led_there_and_back(tmp_path: Path) -> Non
     assert "caxton serve token create" in page.text
 
 
+async def test_a_form_of_a_visit_that_has_ended_leads_to_the_sign_in(
+    tmp_path: Path,
+) -> None:
+    async with browsing(Office(tmp_path), "") as client:
+        found = await client.post(
+            "/ui/do/approval",
+            content="what=approveCall",
+            headers=FROM_HERE,
+        )
+
+    assert found.status_code == 401
+    assert "Authorization" not in found.text
+    assert "To fix: sign in" in found.text
+    assert 'href="/ui/sign-in"' in found.text
+
+
 async def test_a_token_signs_in_once_it_is_good(tmp_path: Path) -> None:
     form = {"next": "/ui/inbox"}
     async with browsing(Office(tmp_path), "") as client:

@@ -24,6 +24,8 @@ from .views import address, may
 _EVENTS = 200
 #: Characters of a program that are shown, and what names a line of it in an error.
 _SOURCE, _LINE = 20_000, re.compile(r"\bline (\d{1,6})\b")
+#: What an id of a run is made of.
+_PART = re.compile(r"[0-9a-f-]+", re.ASCII)
 #: Media types of answers that are shown as images.
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
@@ -185,10 +187,14 @@ def _child(run_id: str, events: Iterable[Mapping[str, Any]]) -> str | None:
 async def diff(asking: Asking) -> Shown:
     """Show the differences between two runs."""
     run_id, other = asking.request.path_params["run"], asking.query.get("with", "")
+    other = other.strip().lower()
     if len(other) < 32:  # noqa: PLR2004 -- an id that was typed in part
+        fix = "type the id of a run of the list, or more of it"
+        if not _PART.fullmatch(other):
+            raise Refusal("not-found", "no run begins with that", fix=fix)
         found = await asking.of("listRuns", prefix=other, limit=2)
         if len(found["runs"]) != 1:
-            raise Refusal("not-found", "no one run begins with that")
+            raise Refusal("not-found", "no one run begins with that", fix=fix)
         other = found["runs"][0]["run_id"]
     found = await asking.of("compareRuns", **{"run": run_id, "with": other})
     return Shown(template="diff", title="Two runs", values={"diff": found})

@@ -377,6 +377,21 @@ async def test_filters_live_in_the_address(tmp_path: Path) -> None:
     assert not any(run in none.text for run in runs)
 
 
+async def test_an_id_to_compare_with_is_taken_as_it_is_pasted(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    one, other = [await office.start(ANN) for _ in range(2)]
+    for run in (one, other):
+        await office.done(run)
+    async with browsing(office) as client:
+        found = [
+            await client.get(f"/ui/runs/{one}/diff", params={"with": typed})
+            for typed in (f" {other}\n", other.upper(), "", "zzz")
+        ]
+
+    assert [page.status_code for page in found] == [200, 200, 404, 404]
+    assert all("begins with that" in page.text for page in found[2:])
+
+
 async def test_a_long_run_is_shown_in_parts_and_nothing_is_left_out(
     tmp_path: Path,
 ) -> None:

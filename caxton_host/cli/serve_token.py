@@ -140,7 +140,7 @@ def create(
     Scopes:
       run     start agents; see, cancel, resume and fork the runs that it started
       read    see all runs and their events
-      decide  approve and deny calls, and resolve those in doubt
+      decide  see all runs; approve and deny calls, and resolve those in doubt
       auditor read everything, freezes, servers and the host's events too
       admin   all of these; servers, tools, tokens, erasure and the configuration too
 

@@ -26,7 +26,8 @@ Scope: TypeAlias = Literal["run", "read", "decide", "auditor", "admin"]
 SCOPES: Mapping[Scope, str] = {
     "run": "start agents; see, cancel, resume and fork the runs that it started",
     "read": "see the runs of everybody, and their events",
-    "decide": "approve and deny calls, and resolve those in doubt",
+    "decide": "see the runs of everybody, approve and deny calls, and resolve those "
+    "in doubt",
     "auditor": "read everything, freezes, servers and the host's events too; change "
     "nothing",
     "admin": "all of it; servers, tools, tokens, erasure and the configuration too",

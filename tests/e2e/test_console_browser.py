@@ -243,7 +243,7 @@ def test_replay_step_by_step_and_fork_with_another_answer(own: Desk) -> None:
     own.page.locator(".state.completed").first.wait_for()
     own.page.get_by_label("Compare with run").fill(first.rpartition("/")[2])
     own.follow("/diff", own.page.get_by_role("button", name="Compare"))
-    assert "1 calls differ" in own.page.locator("main").inner_text()
+    assert "1 call differs" in own.page.locator("main").inner_text()
     assert "another" in own.page.locator("#first").inner_text()
 
 

@@ -29,6 +29,7 @@ from ..edge.messages import Problem, Refusal
 from . import access, grants, inbox, run, servers, views
 from .actions import ACTIONS
 from .asking import Asking, Shown, View
+from .inbox import IN_DOUBT
 from .render import form_field, page
 from .run import IMAGES
 from .visits import PATH, Visit, Visits
@@ -185,7 +186,8 @@ class Console:
 
     async def _shown(self, asking: Asking, shown: Shown) -> Response:
         found = await asking.maybe("listApprovals", limit=1)
-        number = found and found["waiting"]
+        doubts = await asking.maybe("listRuns", **IN_DOUBT, limit=100)
+        number = found and found["waiting"] + len(doubts["runs"] if doubts else [])
         values = {"title": shown.title, "inbox": number, **shown.values}
         return self._page(shown.template, asking, values)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from ...core.calls import JSON
 from ...core.log.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -22,6 +23,8 @@ from .forms import fields_of
 from .run import doubt_of, told_of
 from .views import live, may
 
+#: Selects the runs that wait for a decision about a call in doubt.
+IN_DOUBT: Mapping[str, JSON] = {"state": "suspended", "reason": "in_doubt"}
 #: Those on one page, with all that is told of them.
 _SHOWN = 6
 #: Events that change what waits.
@@ -58,8 +61,7 @@ async def inbox(asking: Asking) -> Shown:
         one["fields"] = fields_of(one["form"])
     listed = await asking.of(
         "listRuns",
-        state="suspended",
-        reason="in_doubt",
+        **IN_DOUBT,
         limit=_SHOWN,
         prefix=query.get("run"),
     )

@@ -560,7 +560,7 @@ async def test_a_run_is_forked_with_another_answer(tmp_path: Path) -> None:
 
     assert "Forked from run" in fork.text
     assert "it rains" in both.text
-    assert "1 calls differ" in both.text
+    assert "1 call differs" in both.text
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,7 @@ async def test_the_answer_of_a_call_in_doubt_is_typed_into_a_form_of_its_schema(
     said = {"run": run, "seq": str(seq), "choice": "result", "reason": "seen"}
     async with browsing(office) as client:
         shown = [await client.get(at) for at in ("/ui/inbox", f"/ui/runs/{run}")]
+        assert "<title>(1) " in shown[0].text
         wrong = await sent(
             client, "resolveCall", **said, result="", **{"field:degrees": "warm"}
         )

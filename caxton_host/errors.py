@@ -24,6 +24,7 @@ Exceptions of this package, and the cause of each.
     * `BusyError` -- the host is full, or drives the run already
         * `OverloadedError` -- the request may be repeated later
     * `ForbiddenError` -- the caller is not permitted to do that
+        * `StaleSignInError` -- the caller has to sign in again for that
     * `SandboxError` -- a worker died under its guest
     * `ServerUnavailable` -- a required server is down
     * `ToolError` -- a tool server failed; becomes a `Failed` outcome
@@ -287,6 +288,10 @@ class OverloadedError(BusyError):
 
 class ForbiddenError(CaxtonError):
     """The caller is not permitted to do that."""
+
+
+class StaleSignInError(ForbiddenError):
+    """The sign-in of the caller is too old for that, or there is none."""
 
 
 class SandboxError(CaxtonError):

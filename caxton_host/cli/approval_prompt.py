@@ -98,6 +98,7 @@ async def _word(up: Running, recording: Recording, asked: Asked) -> Word | None:
         actor=local_actor(),
         reason=up.redact.text(reason),
         role=role,
+        signed_in_at=up.host.clock.now(),
     )
 
 

@@ -560,16 +560,17 @@ def decide(host: HostApi, options: DecideOptions) -> int:
 
 async def _decided(host: HostApi, config: Config, options: DecideOptions) -> Recording:
     """Record a decision about a call, and return what its run did by then."""
-    redact = Redactor(config.secrets)
+    redact, now = Redactor(config.secrets), SystemClock().now()
     word = Word(
         verdict=options.verdict,
         actor=local_actor(),
         reason=redact.text(options.reason),
         role=redact.text(options.role),
+        signed_in_at=now,
     )
     run_id = await find_run(config, options.run)
     async with open_store(config, write=True, state=host.paths().state) as store:
-        call = await say(store, run_id, options.seq, word, now=SystemClock().now())
+        call = await say(store, run_id, options.seq, word, now=now)
         note(f"{word.verdict} is recorded of {named(call)}")
         if options.no_resume:
             await tell_hosts(store, run_id, word.actor, word.reason)

@@ -261,10 +261,11 @@ def described(asked: Asked) -> list[str]:
     by = " or ".join(map(str, call.by)) or "anybody"
     what = "an approval" if call.count == 1 else f"{call.count} approvals"
     but = f", but not by {call.not_by.get('id')}" if call.not_by else ""
+    new = f", signed in within {call.fresh:g} s" if call.fresh else ""
     yes = ", ".join(f"{one.actor.get('id')}" for one in asked.counted.values())
     return [
         f"call   {call.call} (event {asked.seq})  {call.server}/{call.tool}",
-        f"rule   {call.rule} needs {what} by {by}{but}",
+        f"rule   {call.rule} needs {what} by {by}{but}{new}",
         *([f"given  {len(asked.counted)} of {call.count}, by {yes}"] if yes else []),
         *to_json(call.params, indent=2).split("\n"),
         *map(_sourced, (call.sources or {}).items()),

@@ -86,6 +86,7 @@ def _approve(params: f.Reader) -> f.Reader:
         "when": ("when", when),
         "count": ("count", f.some),
         "not_requester": ("not_requester", f.flag),
+        "fresh": ("fresh", f.duration),
     }
     return f.tables(fields, Approve)
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from ..core.calls import JSON
 from ..core.grants.approvals import Unapproved, Verdict
-from ..core.log.asked import Asked, person
+from ..core.log.asked import Asked, is_fresh, person, seconds_since
 from ..core.log.events import ApprovalDecided, ApprovalRequested
 from ..core.log.runs import GOING_ON
 from ..core.names import stream_of
-from ..errors import BusyError, UsageError
+from ..errors import BusyError, StaleSignInError, UsageError
 from ..ports.log import Store
 from .recording import Recording
 
@@ -39,12 +39,16 @@ class Word:
         reason: Why; it is recorded.
 
         role: The role in which they decide, as they state it; or ``""``.
+
+        signed_in_at: When they signed in, in microseconds since 1970; ``None``: they
+            did not. A person at a terminal of this machine is signed in now.
     """
 
     verdict: Verdict
     actor: dict[str, JSON]
     reason: str
     role: str = ""
+    signed_in_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +92,13 @@ class Waiting:
             "by": list(call.by),
             "count": call.count,
             "not_by": call.not_by,
+            "fresh": call.fresh,
             "given": [
-                {"actor": one.actor, "role": one.role}
+                {
+                    "actor": one.actor,
+                    "role": one.role,
+                    "signed_in_for": one.signed_in_for,
+                }
                 for one in self.asked.counted.values()
             ],
             "asked_at": self.asked_at,
@@ -140,6 +149,8 @@ async def say(
         UsageError: It has ended, no such call waits, it is not for this role, or
             an approval of this actor does not count.
 
+        StaleSignInError: To approve it, they have to sign in again.
+
         BusyError: A living host drives it, and does not let go for three seconds.
 
         StoreError: It could not be recorded.
@@ -172,14 +183,18 @@ async def _say(
             f"{', '.join(map(str, by))}",
             fix=f"if you are one of them, say {known}; it is recorded",
         )
+    signed_in_for = seconds_since(word.signed_in_at, now)
     if word.verdict == "approve":
-        _check_other(f"event {asked.seq} of run {run_id}", asked, word.actor)
+        where = f"event {asked.seq} of run {run_id}"
+        _check_other(where, asked, word.actor)
+        _check_fresh(where, asked, signed_in_for)
     decided = ApprovalDecided(
         call=asked.requested.call,
         verdict=word.verdict,
         actor=word.actor,
         reason=word.reason,
         role=word.role,
+        signed_in_for=signed_in_for,
     )
     await store.claim(stream_of(run_id), decided, after=recording.history[-1].seq)
     return asked.requested
@@ -201,6 +216,22 @@ def _check_other(where: str, asked: Asked, actor: Mapping[str, JSON]) -> None:
         if person(actor) in asked.counted
         else f"{where}: {actor.get('id')} started the run, and may not approve it",
         fix="ask another person to approve it",
+    )
+
+
+def _check_fresh(where: str, asked: Asked, signed_in_for: float | None) -> None:
+    fresh = asked.requested.fresh
+    if is_fresh(signed_in_for, fresh):
+        return
+    yours = (
+        "a token alone is no sign-in"
+        if signed_in_for is None
+        else f"yours was {signed_in_for:.0f} s ago"
+    )
+    raise StaleSignInError(
+        f"{where}: who approves it must have signed in within {fresh:g} s, and {yours}",
+        fix="sign in to the console again and approve it there, or use caxton approval "
+        "approve at a terminal of the host",
     )
 
 

@@ -678,6 +678,8 @@ class Service:
 
             UsageError: The run has ended, or no such call waits.
 
+            StaleSignInError: To approve it, *who* has to sign in again.
+
             BusyError: A host drives the run.
         """
         await self._allowed(who, "decide", run_id)
@@ -693,6 +695,7 @@ class Service:
             actor=who.actor,
             reason=self.host.redact.text(reason),
             role=_role(who, wanted),
+            signed_in_at=who.signed_in_at,
         )
         await say(self.store, run_id, seq, word, now=self.host.clock.now())
         self.decided(run_id)

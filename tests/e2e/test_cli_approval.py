@@ -22,7 +22,7 @@ from .guests import call, guest
 from .shell import SOON, Done, Shell, toml
 
 CANARY = "hunter2-hunter2"
-OPS = "approve = { by = ['ops'], within = '15m' }"
+OPS = "approve = { by = ['ops'], within = '15m', fresh = '5m' }"
 ONE = guest(
     call("mcp__demo__echo", text=f"\x1b[31m {CANARY} " + 80 * "x"), output="done"
 )
@@ -90,7 +90,8 @@ def test_exact_parameters_are_shown_whole_and_cannot_steer(waiting: Shell) -> No
     assert "\\u001b[31m" in shown.out
     assert 80 * "x" in shown.out
     assert CANARY not in shown.out + shown.err  # law 8
-    assert "rule allow[1] needs an approval by ops" in " ".join(shown.out.split())
+    needs = "rule allow[1] needs an approval by ops, signed in within 300 s"
+    assert needs in " ".join(shown.out.split())
     (document,) = waiting("approval", "show", "@last", "--json").document
     assert waiting("approval", "list", "--json").document == [document]
     assert document["$type"] == "caxton.approval/v1"
@@ -113,7 +114,7 @@ def test_yes_goes_on_at_once_and_says_who_and_why(waiting: Shell) -> None:
         for item in waiting("events", "list", "@last", "--json").document
         if item["type"] == "ApprovalDecided"
     ]
-    assert decided["role"] == "ops"
+    assert (decided["role"], decided["signed_in_for"]) == ("ops", 0.0)
     assert decided["reason"] == "fine, [redacted]"
     assert decided["actor"]["kind"] == "local"
     assert " as ops: fine, [redacted]" in waiting("events", "list", "@last").out

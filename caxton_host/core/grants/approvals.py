@@ -42,6 +42,9 @@ class Approve:
         count: How many people have to approve.
 
         not_requester: The actor who started the run may not approve.
+
+        fresh: Seconds within which one who approves has to have signed in; ``None``:
+            any sign-in will do.
     """
 
     by: tuple[str, ...] = ()
@@ -49,6 +52,7 @@ class Approve:
     when: Conditions | None = None
     count: int = 1
     not_requester: bool = False
+    fresh: float | None = None
 
     def concerns(
         self,
@@ -74,7 +78,8 @@ class Approve:
 
     def met_by(self, given: Iterable[ApprovalDecided], requester: Payload) -> bool:
         """Return whether approvals suffice for a run that *requester* started."""
-        return len(counted(given, self.by, self.not_by(requester))) >= self.count
+        barred = self.not_by(requester)
+        return len(counted(given, self.by, barred, self.fresh)) >= self.count
 
     def to_payload(self) -> dict[str, JSON]:
         """Return it as ``RunStarted.grants`` holds it."""
@@ -84,6 +89,7 @@ class Approve:
             "when": self.when.to_payload() if self.when else None,
             "count": self.count if self.count > 1 else None,
             "not_requester": self.not_requester,
+            "fresh": self.fresh,
         }
         return {key: value for key, value in payload.items() if value}
 
@@ -103,7 +109,7 @@ class Approve:
                 fix="use the version that recorded it, or a newer one",
             )
         by, within = payload.get("by"), payload.get("within")
-        count = payload.get("count", 1)
+        count, fresh = payload.get("count", 1), payload.get("fresh")
         return cls(
             by=tuple(map(str, by)) if isinstance(by, list) else (),
             within=within if isinstance(within, (int, float)) else None,
@@ -112,6 +118,7 @@ class Approve:
             else None,
             count=count if isinstance(count, int) else 1,
             not_requester=payload.get("not_requester") is True,
+            fresh=fresh if isinstance(fresh, (int, float)) else None,
         )
 
 
@@ -187,6 +194,7 @@ def _request(
         count=approve.count,
         not_by=approve.not_by(requester),
         sources=intent.sources,
+        fresh=approve.fresh,
     )
 
 

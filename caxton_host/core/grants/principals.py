@@ -77,6 +77,9 @@ class Principal:
         tenant: What other tenants have does not exist for it; ``None``: it is an
             operator of the host, and sees what all have.
 
+        signed_in_at: When the person signed in, in microseconds since 1970; ``None``:
+            nothing says so. A token of a host alone is no sign-in.
+
     >>> ann = Principal(kind="token", id="t1", scopes=frozenset({"run"}))
     >>> ann.may("run", "weather"), ann.may("read", "weather")
     (True, False)
@@ -98,6 +101,7 @@ class Principal:
         default_factory=dict[str, JSON], repr=False, compare=False
     )
     tenant: str | None = None
+    signed_in_at: int | None = field(default=None, compare=False)
 
     @property
     def key(self) -> str:

@@ -23,10 +23,29 @@ def person(actor: Mapping[str, JSON]) -> Person:
     return str(actor.get("kind")), str(actor.get("id"))
 
 
+def seconds_since(at: int | None, now: int) -> float | None:
+    """Return the seconds between two times in microseconds; ``None``: there is none."""
+    return None if at is None else (now - at) / 1e6
+
+
+def is_fresh(signed_in_for: float | None, fresh: float | None) -> bool:
+    """
+    Return whether a sign-in so many seconds ago is recent enough.
+
+    >>> is_fresh(299.5, 300), is_fresh(301, 300), is_fresh(None, 300)
+    (True, False, False)
+    """
+    if fresh is None:
+        return True
+    # law 4: less than nothing is a clock that was set back
+    return signed_in_for is not None and 0 <= signed_in_for <= fresh
+
+
 def counted(
     given: Iterable[ApprovalDecided],
     by: Collection[JSON] = (),
     not_by: Mapping[str, JSON] | None = None,
+    fresh: float | None = None,
 ) -> dict[Person, ApprovalDecided]:
     """
     Return the approvals that count, one for each person.
@@ -37,12 +56,16 @@ def counted(
         by: The roles that count; empty: all.
 
         not_by: The actor whose approval does not count.
+
+        fresh: Seconds within which they have to have signed in; ``None``: at any time.
     """
     barred = person(not_by) if not_by is not None else None
     return {
         who: one
         for one in given
-        if (not by or one.role in by) and (who := person(one.actor)) != barred
+        if (not by or one.role in by)
+        and is_fresh(one.signed_in_for, fresh)
+        and (who := person(one.actor)) != barred
     }
 
 
@@ -69,7 +92,8 @@ class Asked:
     @property
     def counted(self) -> Mapping[Person, ApprovalDecided]:
         """The approvals that count for the newest request, one for each person."""
-        return counted(self.given, self.requested.by, self.requested.not_by)
+        wanted = self.requested
+        return counted(self.given, wanted.by, wanted.not_by, wanted.fresh)
 
     @property
     def waits(self) -> bool:

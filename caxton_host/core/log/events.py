@@ -408,6 +408,9 @@ class ApprovalRequested(Event):
         not_by: The actor who may not approve: who started the run; ``None``: anyone
             may.
         sources: As of a `ToolInvoked`.
+
+        fresh: Seconds within which one who approves has to have signed in; ``None``:
+            any sign-in will do.
     """
 
     call: int
@@ -423,6 +426,7 @@ class ApprovalRequested(Event):
     count: int = 1
     not_by: Payload | None = None
     sources: Payload | None = None
+    fresh: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -434,6 +438,9 @@ class ApprovalDecided(Event):
         verdict: ``approve`` or ``deny``. The first denial ends the request.
 
         role: The role that the actor claims.
+
+        signed_in_for: Seconds from the sign-in of the actor to the decision;
+            ``None``: there was none.
     """
 
     call: int
@@ -441,6 +448,7 @@ class ApprovalDecided(Event):
     actor: Payload
     reason: str
     role: str = ""
+    signed_in_for: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -851,7 +859,8 @@ _TUPLES = frozenset(
 _RARE = {
     "ToolInvoked": ("spends", "sources"),
     "ToolCompleted": ("cached", "withheld", "settles", "reached"),
-    "ApprovalRequested": ("not_by", "sources"),
+    "ApprovalRequested": ("not_by", "sources", "fresh"),
+    "ApprovalDecided": ("signed_in_for",),
     "RunSuspended": ("frozen", "unsent"),
     "TokenCreated": ("tenant",),
     "RunStarted": (

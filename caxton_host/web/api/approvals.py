@@ -108,7 +108,7 @@ def _deciding(verdict: Verdict, about: str) -> Operation:
         parameters=(WAIT,),
         body=takes(reason=REASON),
         answers=STARTED,
-        problems=("not-found", "conflict", "refused"),
+        problems=("not-found", "conflict", "refused", "stale-sign-in"),
     )
 
 

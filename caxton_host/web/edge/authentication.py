@@ -331,7 +331,8 @@ class OAuthIdentity:
             raise self.challenge.refusal(problem)
         if (found := _principal(claims)) is None:
             raise self.challenge.refusal("what it says of its owner cannot be")
-        return self._of_tenant(replace(found, token=token), claims)
+        found = replace(found, token=token, signed_in_at=self._signed_in_at(claims))
+        return self._of_tenant(found, claims)
 
     def _of_tenant(self, who: Principal, claims: Mapping[str, Any]) -> Principal:
         if self.oauth.tenant_claim is None:
@@ -341,6 +342,13 @@ class OAuthIdentity:
         if not isinstance(tenant, str) or not is_tenant(tenant):
             raise self.challenge.refusal("it names no tenant")
         return replace(who, tenant=tenant)
+
+    def _signed_in_at(self, claims: Mapping[str, Any]) -> int | None:
+        """Return when the issuer says that the person signed in, if it can be so."""
+        said, now = claims.get("auth_time"), self.clock.now()
+        if isinstance(said, bool) or not isinstance(said, (int, float)):
+            return None
+        return min(round(said * 1e6), now) if 0 <= said <= now / 1e6 + _LEEWAY else None
 
     def _claims(self, token: str, key: jwt.PyJWK, algorithm: str) -> dict[str, Any]:
         try:

@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from ...core.grants.principals import Principal
 from ...core.log.events import EVENT_TYPES
-from ...errors import ForbiddenError
+from ...errors import ForbiddenError, StaleSignInError
 from ..api.operations import ApiContext, wrong_method
 from ..edge.authentication import Unauthenticated
 from ..edge.messages import Problem, Refusal
@@ -35,6 +35,10 @@ from .run import IMAGES
 from .visits import PATH, Visit, Visits
 
 SIGN_IN = f"{PATH}/sign-in"
+_AGAIN = (
+    "The call can be approved only soon after a sign-in. Nothing is recorded: sign in, "
+    "then approve it. A link of caxton ui signs in once: start that again for another."
+)
 _LINK = f"{PATH}/link"
 _LIVE = f"{PATH}/live"
 _STATIC = Path(__file__).with_name("static")
@@ -198,6 +202,8 @@ class Console:
         if request.method != "POST":
             if home := self._at_home(request.scope):
                 return _redirect(f"{home}{SIGN_IN}?{request.url.query}")
+            if "again" in query:
+                return self._asked_to_sign_in(query.get("next"), _AGAIN)
             try:
                 # Where callers need no token, nobody has to sign in.
                 visit = await self.visits.begin(None)
@@ -246,6 +252,9 @@ class Console:
         act, _ = ACTIONS[name]
         try:
             there = await act(asking, fields)
+        except StaleSignInError:
+            back = {"next": _inside(fields.get("back")), "again": ""}
+            return _redirect(f"{SIGN_IN}?{urlencode(back)}")
         except KeyError as exc:
             raise Refusal("bad-request", f"the form lacks {exc.args[0]}") from None
         if isinstance(there, Shown):

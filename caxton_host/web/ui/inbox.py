@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core.calls import JSON
+from ...core.log.asked import is_fresh, seconds_since
 from ...core.log.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -50,8 +51,10 @@ async def inbox(asking: Asking) -> Shown:
         cursor=query.get("cursor"),
     )
     about = [told_of(asking, one["run_id"], one["seq"]) for one in found["approvals"]]
+    since = seconds_since(asking.who.signed_in_at, asking.now)
     for one, they in zip(found["approvals"], await asyncio.gather(*about), strict=True):
         one |= {**they, "decidable": _decides(asking, one)}
+        one["stale"] = not is_fresh(since, one["fresh"])
         told: dict[str, Any] = one["explained"] or {}
         one["rules"] = [
             rule for rule in told.get("considered", ()) if rule["id"] == one["rule"]

@@ -172,7 +172,10 @@ class Visits:
         Raises:
             Unauthenticated, ForbiddenError, StoreError: The credentials do not do now.
         """
-        return await self._principal(visit.authorization)
+        who = await self._principal(visit.authorization)
+        # law 4: where callers need no token, a sign-in is nobody's
+        at = None if visit.authorization is None else visit.began * 1_000_000
+        return replace(who, signed_in_at=at)
 
     def renewed(self, visit: Visit) -> str | None:
         """Return the ``Set-Cookie`` that keeps a visit going, if it is time for one."""

@@ -65,6 +65,7 @@ async def test_no_name_leaves_its_place_in_a_path(
     [
         ("400 No", "bad-request", UsageError),
         ("403 No", "forbidden", ForbiddenError),
+        ("403 No", "stale-sign-in", ForbiddenError),
         ("404 No", "not-found", NotFoundError),
         ("409 No", "conflict", BusyError),
         ("409 No", "waiting", Suspend),

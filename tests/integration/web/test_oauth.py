@@ -193,6 +193,28 @@ async def test_what_it_may_is_what_its_claims_say(
 
 
 @pytest.mark.parametrize(
+    ("said", "known"),
+    [
+        (NOW - 60, NOW - 60),
+        (NOW - 0.5, NOW - 0.5),
+        (NOW + 20, NOW),
+        *((odd, None) for odd in (NOW + 40, 10**400, -1, float("nan"))),
+        *((odd, None) for odd in (float("inf"), float("-inf"), True)),
+        *((odd, None) for odd in ("1", "soon")),
+        (None, None),
+        ({}, None),
+    ],
+)
+async def test_it_signed_in_when_its_issuer_says_if_that_can_be(
+    said: object, known: float | None, issuer: Issuer
+) -> None:
+    # law 4
+    who = await issuer.who(issuer.token(auth_time=said))
+    at = who.signed_in_at
+    assert (None if at is None else at / 1e6) == known
+
+
+@pytest.mark.parametrize(
     ("scope", "sessions", "scopes"),
     [
         ("caxton:session:dev", ("dev",), set()),

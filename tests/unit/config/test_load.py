@@ -310,6 +310,16 @@ def test_rule_says_who_has_to_approve_what_and_until_when(
     assert found.approve == Approve(by=("ops",), within=900.0, when=conditions)
 
 
+def test_rule_says_how_fresh_the_sign_in_of_who_approves_has_to_be(
+    folder: Folder,
+) -> None:
+    config = folder.load(
+        "[[agents.a.allow]]\ntools = ['bank/pay']\napprove.fresh = '5m'"
+    )
+    (found,) = config.agents["a"].grant.allow
+    assert found.approve == Approve(fresh=300.0)
+
+
 def test_rules_are_named_by_their_order_and_line(example: Config) -> None:
     # law 4
     grant = example.agents["weather"].grant

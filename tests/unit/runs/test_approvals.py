@@ -22,7 +22,7 @@ from caxton_host.core.log.events import (
     ToolDenied,
     ToolInvoked,
 )
-from caxton_host.errors import Suspend, UsageError
+from caxton_host.errors import StaleSignInError, Suspend, UsageError
 from caxton_host.lib import codec
 from caxton_host.ports.log import Refused, Reservation, Trace
 from caxton_host.ports.sandbox import Door, Ending, Guest
@@ -71,6 +71,14 @@ async def said(
     word = Word(verdict=verdict, actor=actor, reason="I looked", role=role)
     now = scene.clock.now()
     return await say(scene.store, scene.run_id, seq, word, now=now)
+
+
+async def approved(scene: Scene, signed_in: int | None) -> None:
+    """Approve a call as who signed in so many microseconds ago."""
+    now = scene.clock.now()
+    at = None if signed_in is None else now - signed_in
+    word = Word(verdict="approve", actor=ANN, reason="", role="ops", signed_in_at=at)
+    await say(scene.store, scene.run_id, None, word, now=now)
 
 
 async def resumed(scene: Scene, *rules: Rule) -> list[Event]:
@@ -403,9 +411,51 @@ async def test_waiting_call_says_how_many_approved_and_who() -> None:
     [found] = waiting_in(recording, scene.clock.time)
     told = found.to_document()
     assert (told["count"], told["not_by"]) == (2, ANN)
-    assert told["given"] == [{"actor": {**ANN, "id": "bob"}, "role": "ops"}]
+    assert told["given"] == [
+        {"actor": {**ANN, "id": "bob"}, "role": "ops", "signed_in_for": None}
+    ]
     again = waiting(told)
     assert again.to_document() == told
+
+
+@pytest.mark.parametrize(
+    ("signed_in", "why"),
+    [(None, "a token alone is no sign-in"), (6 * MINUTE, "yours was 360 s ago")],
+)
+async def test_yes_without_a_fresh_sign_in_is_refused_and_not_recorded(
+    signed_in: int | None, why: str
+) -> None:
+    # law 4
+    scene = await suspended(calling(WEATHER), wanting(replace(OPS, fresh=300.0)))
+    before = await scene.events()
+    with pytest.raises(StaleSignInError, match=f"within 300 s, and {why}") as refused:
+        await approved(scene, signed_in)
+    assert "sign in to the console again" in refused.value.fix
+    assert await scene.events() == before
+
+    await approved(scene, MINUTE)
+
+    decided = (await scene.events())[-1]
+    assert isinstance(decided, ApprovalDecided)
+    assert decided.signed_in_for == 60.0
+    assert types(await resumed(scene))[-1] == "RunCompleted"
+    assert (await scene.replay()).verdict == "identical"
+
+
+async def test_no_needs_no_fresh_sign_in() -> None:
+    scene = await suspended(calling(WEATHER), wanting(replace(OPS, fresh=300.0)))
+    await said(scene, "deny")
+    assert "ToolDenied" in types(await resumed(scene))
+
+
+async def test_who_approved_for_another_rule_may_sign_in_and_approve_again() -> None:
+    # law 4
+    scene = await suspended(calling(WEATHER))
+    await said(scene)
+    today = wanting(replace(OPS, fresh=300.0))
+    assert types(await resumed(scene, today))[-2:] == WAITS
+    await approved(scene, 0)
+    assert types(await resumed(scene, today))[-1] == "RunCompleted"
 
 
 # -- batches -------------------------------------------------------------------

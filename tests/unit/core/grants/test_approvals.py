@@ -20,6 +20,7 @@ from caxton_host.core.log.events import (
     ApprovalRequested,
     Event,
     ToolInvoked,
+    to_payload,
 )
 from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import LogBrokenError, NondeterminismError, UsageError
@@ -27,6 +28,7 @@ from caxton_host.errors import LogBrokenError, NondeterminismError, UsageError
 OPS = Approve(by=("ops", "board"), within=900.0)
 LARGE = Approve(when=Conditions.parse({"amount": {"min": 10000}}, deny=True))
 
+FRESH = Approve(fresh=300.0)
 BOTH = Approve(by=("ops", "board"), count=2, not_requester=True)
 ANN: dict[str, JSON] = {"kind": "token", "id": "ann", "authenticated": True}
 
@@ -73,7 +75,7 @@ def called(fuel: int = 7) -> ToolCall:
     return ToolCall(number=1, name="x", params={}, digest="", fuel=fuel)
 
 
-@pytest.mark.parametrize("approve", [None, Approve(), OPS, LARGE, BOTH])
+@pytest.mark.parametrize("approve", [None, Approve(), OPS, LARGE, BOTH, FRESH])
 def test_grant_comes_back_from_the_log_with_its_people(approve: Approve | None) -> None:
     grant = Grant(allow=(rule(approve),))
     assert Grant.from_payload(grant.to_payload()) == grant
@@ -129,6 +131,34 @@ def test_yes_of_one_of_those_is_enough(
     approve: Approve, roles: tuple[str, ...], *, met: bool
 ) -> None:
     assert approve.met_by([decided("approve", role) for role in roles], {}) is met
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counts"),
+    [(None, False), (0.0, True), (300.0, True), (300.1, False), (-1.0, False)],
+)
+def test_yes_of_who_did_not_sign_in_lately_counts_for_other_rules_only(
+    seconds: float | None, *, counts: bool
+) -> None:  # law 4
+    yes = replace(decided("approve"), signed_in_for=seconds)
+    one = Asked(asked()).after(yes)
+    assert unmet(INTENT, [("allow[1]", Approve())], one, 0, {}) is None
+
+    wanted = unmet(INTENT, [("allow[1]", Approve()), ("allow[2]", FRESH)], one, 0, {})
+
+    assert (wanted is None) is counts
+    if isinstance(wanted, ApprovalRequested):
+        assert (wanted.rule, wanted.fresh) == ("allow[2]", 300.0)
+        again = one.again(wanted, 7).after(yes)
+        assert (again.waits, dict(again.counted)) == (True, {})
+        now = again.after(replace(yes, signed_in_for=1.0))
+        assert not now.waits
+
+
+def test_decisions_are_recorded_as_before_where_no_sign_in_is_known() -> None:
+    # law 1
+    payloads = to_payload(asked()), to_payload(decided("approve"))
+    assert not {"fresh", "signed_in_for"} & {key for one in payloads for key in one}
 
 
 #: Who decides, and how: the requester is ann.

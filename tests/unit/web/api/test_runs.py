@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -433,6 +434,29 @@ async def test_a_call_waits_until_somebody_approves_it(tmp_path: Path) -> None:
     assert waiting == [run_id]
     assert again.status_code == 422
     assert await office.done(run_id) == "completed"
+
+
+async def test_a_token_is_no_sign_in_and_may_only_deny_what_wants_one(
+    tmp_path: Path,
+) -> None:
+    # law 4
+    fresh = replace(ASKING.allow[0], approve=Approve(fresh=300.0))
+    office = Office(tmp_path, grant=Grant(allow=(fresh,)))
+    run_id = await office.start()
+    await office.done(run_id)
+    where = f"/api/v1/approvals/{run_id}/2"
+    async with calling(office) as client:
+        shown = await client.get(where)
+        refused = await client.post(f"{where}/approve", headers=BOSS)
+        denied = await client.post(f"{where}/deny", headers=BOSS)
+
+    problem = refused.json()
+    assert shown.json()["fresh"] == 300.0
+    assert refused.status_code == 403
+    assert problem["type"].endswith("/stale-sign-in")
+    assert "a token alone is no sign-in" in problem["detail"]
+    assert "sign in to the console again" in problem["fix"]
+    assert denied.status_code == 202
 
 
 async def test_who_denies_a_call_may_wait_for_what_the_run_does_then(

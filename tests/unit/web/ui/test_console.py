@@ -19,7 +19,7 @@ from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.principals import Principal, Scope
 from caxton_host.ports.sandbox import Door, Ending, Guest
-from caxton_host.testing import FakeClock, FakeTools
+from caxton_host.testing import FakeTools
 from caxton_host.web.api.openapi import OPERATIONS
 from caxton_host.web.app import Upkeep, application
 from caxton_host.web.ui import grants
@@ -62,7 +62,7 @@ async def browsing(
     visits = Visits(
         key=b"k" * 32,
         identity=people,
-        clock=FakeClock(),
+        clock=office.scene.clock,
         local=Principal(kind="local", id="me", scopes=frozenset({"admin"})),
         name=NAME,
     )

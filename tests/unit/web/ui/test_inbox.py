@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -26,7 +27,7 @@ from tests.turns import asked, invoked, question, suspended
 from tests.unit.store.fakes import run_started
 from tests.unit.web.api.test_runs import suspended as in_doubt
 
-from .test_console import ASKED, NO_RUN, browsing, check_page, sent
+from .test_console import ASKED, FROM_HERE, NO_RUN, browsing, check_page, sent
 
 FORM: dict[str, JSON] = {
     "type": "object",
@@ -135,6 +136,47 @@ async def test_a_call_says_who_may_decide_and_until_when(tmp_path: Path) -> None
     assert "0 of 2 approved" in page.text
     assert 'class="left"' in page.text
     assert "Nothing waits for a person." in other.text
+
+
+async def test_who_signed_in_long_ago_is_led_through_a_sign_in_and_back(
+    tmp_path: Path,
+) -> None:
+    # law 4
+    grant = Grant(allow=(replace(rule("demo/*"), approve=Approve(fresh=300.0)),))
+    office = Office(tmp_path, grant=grant)
+    run = await office.start(ANN)
+    await office.done(run)
+    said = {"run": run, "seq": "2", "reason": "x", "what": "approveCall"}
+    there = f"/ui/inbox?run={run}"
+    async with browsing(office) as client:
+        before = await client.get(there)
+        office.scene.clock.time += 301 * 1_000_000
+        after = await client.get(there)
+        away = await sent(client, "approval", **said, back="//evil.test/ui/")
+        led = await sent(client, "approval", **said, back=there)
+        recorded = [one.type for one in office.scene.store.events]
+        form = await client.get(led.headers["location"])
+        (back,) = re.findall(r'name="next" value="([^"]+)"', form.text)
+        entered = await client.post(
+            "/ui/sign-in",
+            content=urlencode({"next": back, "token": "boss"}),
+            headers=FROM_HERE,
+        )
+        client.headers["cookie"] = entered.headers["set-cookie"].partition(";")[0]
+        again = await client.get(entered.headers["location"])
+        done = await sent(client, "approval", **said, back=there)
+
+    assert "must have signed in within 5 min" in before.text
+    assert 'value="approveCall"' in before.text
+    assert 'value="approveCall"' not in after.text
+    assert 'value="denyCall"' in after.text
+    assert "Sign in again to approve" in after.text
+    assert "evil" not in away.headers["location"]
+    assert "only soon after a sign-in" in form.text
+    assert back == there
+    assert 'value="approveCall"' in again.text
+    assert "ApprovalDecided" not in recorded
+    assert done.headers["location"] == f"{there}&done=approval"
 
 
 async def test_the_answer_of_a_call_in_doubt_is_typed_into_a_form_of_its_schema(

@@ -9,7 +9,7 @@ import pytest
 
 from caxton_host.core.grants.principals import Principal
 from caxton_host.testing import FakeClock
-from caxton_host.web.edge.authentication import Unauthenticated
+from caxton_host.web.edge.authentication import LocalIdentity, Unauthenticated
 from caxton_host.web.edge.messages import Refusal
 from caxton_host.web.ui.visits import IDLE_S, LONGEST_S, Visit, Visits, name_for
 from tests.office import BOSS, Names, who
@@ -91,6 +91,28 @@ async def test_a_visit_that_is_used_is_renewed_but_not_begun_anew() -> None:
     assert again is not None
     found = here.read(headers(again))
     assert (found.began, found.seen) == (visit.began, visit.began + 60)
+
+
+async def test_who_was_signed_in_long_ago_stays_so_until_the_next_sign_in() -> None:
+    # law 4
+    clock = FakeClock()
+    here = visits(clock)
+    visit = await here.begin("Bearer boss")
+    began = clock.time // SECOND * SECOND
+    clock.time += 60 * SECOND
+    again = here.read(headers(here.renewed(visit) or ""))
+    linked = await here.enter(here.link("http://127.0.0.1:8080").rpartition("=")[2])
+
+    assert (await here.principal(again)).signed_in_at == began
+    assert (await here.principal(linked)).signed_in_at == began + 60 * SECOND
+
+
+async def test_where_callers_need_no_token_a_visit_is_no_sign_in() -> None:
+    # law 4
+    here = visits()
+    here.identity = LocalIdentity(Names())
+    visit = await here.begin(None)
+    assert (await here.principal(visit)).signed_in_at is None
 
 
 async def test_a_copy_of_a_cookie_ends_with_the_sign_out() -> None:

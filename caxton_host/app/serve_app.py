@@ -258,6 +258,7 @@ async def serve_http(
     )
     from ..web.edge.listen import bind, listening, stopping  # noqa: PLC0415 -- only here
     from ..web.mcp.http_router import agents_app, sessions_app  # noqa: PLC0415
+    from ..web.ui.oauth_sign_in import OAuthSignIn  # noqa: PLC0415 -- only here
     from ..web.ui.visits import Visits, name_for  # noqa: PLC0415 -- only here
 
     limits, certificate = config.serve, web.certificate
@@ -295,6 +296,16 @@ async def serve_http(
                 name=name_for(key, listener.getsockname()[1]) if on_loopback else "",
                 others=frozenset(map(str.lower, limits.allowed_hosts)),
                 secure=certificate is not None,
+                oauth=OAuthSignIn(
+                    oauth=limits.oauth,
+                    client=client,
+                    key=key,
+                    clock=it.up.host.clock,
+                    origins=limits.allowed_origins,
+                    secure=certificate is not None,
+                )
+                if limits.oauth and limits.oauth.client_id
+                else None,
             )
         app = application(
             it.service,

@@ -251,6 +251,11 @@ class OAuth:
 
         tenant_claim: The claim that names the tenant of a caller; ``None``: callers
             have none.
+
+        client_id: What the console is called there, to sign people in; ``None``: they
+            bring an access token.
+
+        scope: What the console asks for; ``None``: ``openid`` and every scope.
     """
 
     issuer: str
@@ -258,6 +263,8 @@ class OAuth:
     algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
     jwks: str | None = None
     tenant_claim: str | None = None
+    client_id: str | None = None
+    scope: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ _ADDRESS = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
 _NAME = re.compile(r"(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _ORIGIN = re.compile(rf"https?://{_NAME.pattern}")
 _AUDIENCE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
+_CLIENT_WORD = re.compile(r"[\x20-\x7e]{1,500}")
 _CLAIM = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,255}")
 #: Variables of the environment that come before the file, by their keys.
 VARIABLES = {
@@ -113,6 +114,17 @@ def _claim(value: object, at: At) -> str:
     return claim
 
 
+@shaped(STRING)
+def _client_word(value: object, at: At) -> str:
+    word = f.text(value, at)
+    if not _CLIENT_WORD.fullmatch(word):
+        raise at.error(
+            "is empty, too long, or has characters that cannot be sent",
+            fix="write it as the issuer shows it",
+        )
+    return word
+
+
 @shaped(array(one_of(SIGNATURES)))
 def _algorithms(value: object, at: At) -> tuple[str, ...]:
     names: tuple[str, ...] = f.listed(f.choice(*SIGNATURES))(value, at)
@@ -127,6 +139,8 @@ _OAUTH: f.Fields = {
     "algorithms": ("algorithms", _algorithms),
     "jwks": ("jwks", _safe_url),
     "tenant_claim": ("tenant_claim", _claim),
+    "client_id": ("client_id", _client_word),
+    "scope": ("scope", _client_word),
 }
 
 

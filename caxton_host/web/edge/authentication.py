@@ -225,8 +225,15 @@ class Keys:
         finally:
             self._asking = None
 
-    async def _place(self) -> str:
-        """Return the URL of the keys from the issuer's metadata."""
+    async def metadata(self) -> dict[str, JSON]:
+        """
+        Return the issuer's metadata.
+
+        Raises:
+            ToolError: It does not answer.
+
+            BadBytes: They are not its own.
+        """
         issuer = self.oauth.issuer
         there = urlsplit(issuer)
         path = there.path.rstrip("/")
@@ -235,9 +242,15 @@ class Keys:
         except (ToolError, BadBytes):
             where = f"{there.scheme}://{there.netloc}{_SERVER}{path}"
             found = await self._document(where)
-        place = found.get("jwks_uri")
-        if found.get("issuer") != issuer or not isinstance(place, str):
-            raise BadBytes("its metadata are those of another, or name no keys")
+        if found.get("issuer") != issuer:
+            raise BadBytes("its metadata are those of another")
+        return found
+
+    async def _place(self) -> str:
+        """Return the URL of the keys from the issuer's metadata."""
+        place = (await self.metadata()).get("jwks_uri")
+        if not isinstance(place, str):
+            raise BadBytes("its metadata name no keys")
         if in_the_clear(place):
             raise BadBytes("its keys could be changed on the way")
         return place

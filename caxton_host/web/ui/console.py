@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -30,6 +31,7 @@ from . import access, grants, inbox, run, servers, views
 from .actions import ACTIONS
 from .asking import Asking, Shown, View
 from .inbox import IN_DOUBT
+from .oauth_sign_in import BEGIN, END, OAuthSignIn
 from .render import form_field, page
 from .run import IMAGES
 from .visits import PATH, Visit, Visits
@@ -153,6 +155,11 @@ class Console:
             Route("/", _redirect(PATH)),
             Route(SIGN_IN, self._endpoint(self._sign_in)),
             Route(_LINK, self._endpoint(self._enter)),
+            *(
+                Route(path, self._endpoint(partial(handle, self.visits.oauth)))
+                for path, handle in ((BEGIN, self._to_issuer), (END, self._came_back))
+                if self.visits.oauth
+            ),
         ]
 
     @property
@@ -214,14 +221,47 @@ class Console:
         try:
             visit = await self.visits.begin(f"Bearer {fields.get('token', '').strip()}")
         except (Unauthenticated, ForbiddenError) as exc:
-            response = self._asked_to_sign_in(fields.get("next"), str(exc))
-            response.status_code = 401
-            return response
+            return self._not_signed_in(fields.get("next"), exc)
         return self._entered(visit, fields.get("next"))
 
     def _asked_to_sign_in(self, path: str | None, wrong: str = "") -> Response:
         values = {"title": "Sign in", "next": _inside(path), "wrong": wrong}
+        if oauth := self.visits.oauth:
+            query = urlencode({"next": values["next"]})
+            values |= {"oauth": f"{BEGIN}?{query}", "issuer": oauth.oauth.issuer}
         return self._page("sign_in", None, values)
+
+    async def _to_issuer(self, oauth: OAuthSignIn, request: Request) -> Response:
+        if home := self._at_home(request.scope):
+            return _redirect(f"{home}{BEGIN}?{request.url.query}")
+        path = _inside(request.query_params.get("next"))
+        try:
+            there, cookie = await oauth.begin(str(request.url), path)
+        except Unauthenticated as exc:
+            return self._not_signed_in(path, exc)
+        response = _redirect(there)
+        response.headers.append("set-cookie", cookie)
+        return response
+
+    async def _came_back(self, oauth: OAuthSignIn, request: Request) -> Response:
+        path = None
+        try:
+            said, path = await oauth.end(dict(request.query_params), request.cookies)
+            visit = await self.visits.begin(said)
+        except (Unauthenticated, ForbiddenError) as exc:
+            response = self._not_signed_in(path, exc)
+        else:
+            # A redirect would be of the issuer's making, and go without the cookie.
+            values = {"title": "Signed in", "to": _inside(path)}
+            response = self._page("signed_in", None, values)
+            response.headers.append("set-cookie", self.visits.cookie(visit))
+        response.headers.append("set-cookie", oauth.forget())
+        return response
+
+    def _not_signed_in(self, path: str | None, why: Exception) -> Response:
+        response = self._asked_to_sign_in(path, str(why))
+        response.status_code = 401
+        return response
 
     async def _enter(self, request: Request) -> Response:
         return self._entered(
@@ -338,6 +378,7 @@ class Console:
             "told": told,
             "inbox": 0,
             "live": None,
+            "oauth": None,
             "counting": False,
             "reading": self.desk.reading,
             "kinds": _KINDS,

@@ -30,6 +30,7 @@ from ...lib.signing import opened, sealed
 from ...ports.watch import Clock
 from ..edge.authentication import Challenge, Identity
 from ..edge.messages import Refusal
+from .oauth_sign_in import OAuthSignIn
 
 #: Where the cookie is sent to.
 PATH = "/ui"
@@ -86,6 +87,8 @@ class Visits:
         others: Names of this host that are no addresses of loopback, such as a proxy's.
 
         secure: The cookie is for TLS only.
+
+        oauth: Signs people in at the issuer of their tokens, if that is configured.
     """
 
     key: bytes = field(repr=False)
@@ -95,6 +98,7 @@ class Visits:
     name: str = ""
     others: frozenset[str] = frozenset()
     secure: bool = False
+    oauth: OAuthSignIn | None = None
     # Of links that were not opened yet, and of visits by one.
     _links: set[str] = field(default_factory=set[str], init=False, repr=False)
     _linked: str = field(default_factory=lambda: _LINKED + _random(), init=False)

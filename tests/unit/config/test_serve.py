@@ -44,6 +44,8 @@ def test_every_key_is_read(folder: Folder) -> None:
         algorithms = ["ES256"]
         jwks = "https://id.example.com/keys"
         tenant_claim = "org"
+        client_id = "console"
+        scope = "openid caxton:read"
         """
     ).serve
 
@@ -65,6 +67,8 @@ def test_every_key_is_read(folder: Folder) -> None:
             algorithms=("ES256",),
             jwks="https://id.example.com/keys",
             tenant_claim="org",
+            client_id="console",
+            scope="openid caxton:read",
         ),
     )
 
@@ -138,6 +142,8 @@ def test_rate_is_one_of_minutes(said: str, number: int, folder: Folder) -> None:
             "user name",
         ),
         (OAUTH + "tenant_claim = ''", "serve.oauth.tenant_claim", "not the name of a"),
+        (OAUTH + "client_id = ''", "serve.oauth.client_id", "is empty"),
+        (OAUTH + 'scope = "a\\nb"', "serve.oauth.scope", "characters that cannot"),
         (OAUTH + "jwks = 'http://id.test'", "serve.oauth.jwks", "is not https"),
         (OAUTH + "algorithms = []", "serve.oauth.algorithms", "is empty"),
         (OAUTH + "algorithms = ['HS256']", "serve.oauth.algorithms.1", "known values"),

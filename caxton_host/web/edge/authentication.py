@@ -176,6 +176,9 @@ class Keys:
     _got_at: float = field(default=-math.inf, init=False)
     _asked_at: float = field(default=-math.inf, init=False)
     _asking: asyncio.Task[None] | None = field(default=None, init=False)
+    _told: dict[str, JSON] | None = field(default=None, init=False, repr=False)
+    _told_at: float = field(default=-math.inf, init=False)
+    _telling: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def find(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
         """
@@ -227,13 +230,23 @@ class Keys:
 
     async def metadata(self) -> dict[str, JSON]:
         """
-        Return the issuer's metadata.
+        Return the issuer's metadata, which are asked for as seldom as keys.
 
         Raises:
             ToolError: It does not answer.
 
-            BadBytes: They are not its own.
+            BadBytes: They are not its own, or it did not answer a moment ago.
         """
+        async with self._telling:
+            now = self.clock.monotonic()
+            if now - self._told_at >= (_FRESH if self._told else _PAUSE):
+                self._told_at, self._told = now, None
+                self._told = await self._metadata()
+        if self._told is None:
+            raise BadBytes("it did not answer a moment ago")
+        return self._told
+
+    async def _metadata(self) -> dict[str, JSON]:
         issuer = self.oauth.issuer
         there = urlsplit(issuer)
         path = there.path.rstrip("/")
@@ -248,7 +261,7 @@ class Keys:
 
     async def _place(self) -> str:
         """Return the URL of the keys from the issuer's metadata."""
-        place = (await self.metadata()).get("jwks_uri")
+        place = (await self._metadata()).get("jwks_uri")
         if not isinstance(place, str):
             raise BadBytes("its metadata name no keys")
         if in_the_clear(place):

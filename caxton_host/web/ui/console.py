@@ -27,6 +27,7 @@ from ...errors import ForbiddenError, StaleSignInError
 from ..api.operations import ApiContext, wrong_method
 from ..edge.authentication import Unauthenticated
 from ..edge.messages import Problem, Refusal
+from ..edge.middleware import check_site
 from . import access, grants, inbox, run, servers, views
 from .actions import ACTIONS
 from .asking import Asking, Shown, View
@@ -234,6 +235,7 @@ class Console:
     async def _to_issuer(self, oauth: OAuthSignIn, request: Request) -> Response:
         if home := self._at_home(request.scope):
             return _redirect(f"{home}{BEGIN}?{request.url.query}")
+        check_site(request.headers.getlist("sec-fetch-site"))
         path = _inside(request.query_params.get("next"))
         try:
             there, cookie = await oauth.begin(str(request.url), path)

@@ -22,13 +22,13 @@ from urllib.parse import urlencode, urlsplit
 from ...config import OAuth
 from ...core.calls import JSON
 from ...core.grants.principals import SCOPES
-from ...core.text.urls import in_the_clear, origin
+from ...core.text.urls import in_the_clear, origin, parts_of
 from ...errors import BadBytes, ToolError
 from ...lib.codec import load_json
 from ...lib.http import Client
 from ...lib.signing import opened, sealed
 from ...ports.watch import Clock
-from ..edge.authentication import SCOPE_PREFIX, Challenge, Keys
+from ..edge.authentication import SCOPE_PREFIX, Challenge, Keys, metadata
 
 #: Where a browser begins, and where the issuer sends it back to.
 BEGIN, END = "/ui/sign-in/oauth", "/ui/sign-in/done"
@@ -36,6 +36,8 @@ BEGIN, END = "/ui/sign-in/oauth", "/ui/sign-in/done"
 _LASTS_S, _TIMEOUT_S = 600, 10.0
 _SIZE = 64 * 1024
 _COOKIE = "caxton-sign-in"
+#: In its metadata: each of its answers says who it is.
+_NAMES_ITSELF = "authorization_response_iss_parameter_supported"
 _LONGEST = 4096
 _OK = 200
 
@@ -115,7 +117,7 @@ class OAuthSignIn:
             "state": pending.state,
             "code_challenge": _digest(pending.verifier),
             "code_challenge_method": "S256",
-            "resource": self.oauth.audience,
+            **self._resource(),
         }
         mark = "&" if urlsplit(there).query else "?"
         said: list[JSON] = [
@@ -150,7 +152,9 @@ class OAuthSignIn:
                 "this browser began no such sign-in, or too long ago"
             )
         # RFC 9207: an answer of another issuer is not taken for that of ours.
-        if query.get("iss", self.oauth.issuer) != self.oauth.issuer:
+        always = (await self._metadata()).get(_NAMES_ITSELF) is True
+        unsaid = "" if always else self.oauth.issuer
+        if query.get("iss", unsaid) != self.oauth.issuer:
             raise Challenge().refusal("the answer is of another issuer")
         if "code" not in query:
             why = query.get("error_description") or query.get("error") or "no code"
@@ -170,7 +174,7 @@ class OAuthSignIn:
             "redirect_uri": pending.redirect,
             "client_id": self.oauth.client_id or "",
             "code_verifier": pending.verifier,
-            "resource": self.oauth.audience,
+            **self._resource(),
         }
         try:
             answer = await self.client.request(
@@ -199,13 +203,21 @@ class OAuthSignIn:
 
     async def _endpoint(self, name: str) -> str:
         """Return the address that the metadata of the issuer has under a name."""
-        try:
-            found = (await self._keys.metadata()).get(name)
-        except (ToolError, BadBytes):
-            raise Challenge().refusal("the issuer does not answer") from None
-        if not isinstance(found, str) or in_the_clear(found):
+        found = (await self._metadata()).get(name)
+        if not isinstance(found, str) or not parts_of(found) or in_the_clear(found):
             raise Challenge().refusal(f"the issuer has no {name}, or none over TLS")
         return found
+
+    async def _metadata(self) -> Mapping[str, JSON]:
+        try:
+            return await self._keys.metadata()
+        except (ToolError, BadBytes):
+            raise Challenge().refusal("the issuer does not answer") from None
+
+    def _resource(self) -> dict[str, str]:
+        """Return which service the token is for (RFC 8707)."""
+        # Issuers refuse one that is no URL.
+        return {"resource": self.oauth.audience} if metadata(self.oauth) else {}
 
     @property
     def _name(self) -> str:

@@ -39,6 +39,8 @@ IDLE_S, LONGEST_S = 3600, 12 * 3600
 #: Seconds after which a cookie that is used is renewed.
 _RENEWED_S = 60
 _LONGEST = 24 * 1024
+#: What browsers keep of a cookie.
+_KEPT = 4096
 _MOST_ENDED = 10_000
 _COOKIE = re.compile(r"[A-Za-z0-9_=-]+", re.ASCII)
 #: Begins what stands for an Authorization header after a sign-in by link.
@@ -124,7 +126,10 @@ class Visits:
         if who.is_client:
             raise Challenge().refusal("the token is for a session only")
         now = self._now()
-        return Visit(authorization=authorization, id=_random(), began=now, seen=now)
+        visit = Visit(authorization=authorization, id=_random(), began=now, seen=now)
+        if len(self.cookie(visit)) > _KEPT:
+            raise Challenge().refusal("the token is too long for a cookie")
+        return visit
 
     async def enter(self, code: str) -> Visit:
         """

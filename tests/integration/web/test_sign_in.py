@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -27,12 +28,13 @@ HOME = "http://console.localhost"
 BACK = f"{HOME}/ui/sign-in/done"
 CAME_BACK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
 CODE = "the-code"
+METADATA = "/.well-known/openid-configuration"
 
 
 @pytest.fixture
 def issuer(server: Server, client: Client) -> Issuer:
     found = Issuer(server, client)
-    found.answers["/.well-known/openid-configuration"] |= {
+    found.answers[METADATA] |= {
         "authorization_endpoint": f"{server.url}/login?theme=dark",
         "token_endpoint": f"{server.url}/token",
     }
@@ -123,6 +125,7 @@ async def test_a_person_signs_in_at_the_issuer_and_goes_on(
     assert asked["redirect_uri"] == BACK
     assert "caxton:decide" in asked["scope"].split()
     assert asked["code_challenge_method"] == "S256"
+    assert asked["resource"] == issuer.oauth.audience
     (sent,) = [body for head, body in issuer.server.requests if " /token " in head]
     given = {key: one for key, (one,) in parse_qs(sent.decode()).items()}
     assert (given["code"], given["redirect_uri"]) == (CODE, BACK)
@@ -186,6 +189,78 @@ async def test_a_code_of_another_browser_and_an_old_one_sign_nobody_in(
         issuer.clock.time += 601 * 1_000_000
         assert (await back(client, asked)).status_code == 401
     assert "/token" not in issuer.asked
+
+
+async def test_a_code_is_taken_once_in_its_browser(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    async with browsing(issuer, tmp_path) as client:
+        asked = await gone(client)
+        assert (await back(client, asked)).status_code == 200
+        assert (await back(client, asked)).status_code == 401
+    assert issuer.asked.count("/token") == 1
+
+
+async def test_a_page_of_another_site_begins_no_sign_in(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    # law 4
+    async with browsing(issuer, tmp_path) as client:
+        found = await client.get("/ui/sign-in/oauth", headers=CAME_BACK)
+
+    assert found.status_code == 403
+    assert "set-cookie" not in found.headers
+    assert 'href="/ui/sign-in/oauth">Go on' in found.text
+    assert issuer.asked == []
+
+
+async def test_an_issuer_that_always_names_itself_has_to(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    issuer.answers[METADATA] |= {"authorization_response_iss_parameter_supported": True}
+    async with browsing(issuer, tmp_path) as client:
+        without = await back(client, await gone(client))
+        named = await back(client, await gone(client), iss=issuer.server.url)
+
+    assert (without.status_code, named.status_code) == (401, 200)
+    assert "of another issuer" in without.text
+
+
+async def test_who_only_looks_does_not_make_the_host_ask_each_time(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    async with browsing(issuer, tmp_path) as client:
+        await asyncio.gather(*(gone(client) for _ in range(5)))
+        assert issuer.asked == [METADATA]
+        issuer.answers[METADATA] = None
+        issuer.clock.time += 600 * 1_000_000
+        for _ in range(5):
+            found = await client.get("/ui/sign-in/oauth")
+            assert "does not answer" in found.text
+    assert issuer.asked.count(METADATA) == 2
+
+
+async def test_a_token_that_no_browser_would_keep_is_refused(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    grant(issuer, issuer.token(groups=["g" * 3000]))
+    async with browsing(issuer, tmp_path) as client:
+        done = await back(client, await gone(client))
+
+    assert done.status_code == 401
+    assert "too long for a cookie" in done.text
+
+
+async def test_an_audience_that_is_no_address_is_not_sent_as_one(
+    issuer: Issuer, tmp_path: Path
+) -> None:
+    issuer.renew(client_id="console", audience="api-7")
+    grant(issuer, issuer.token(aud="api-7"))
+    async with browsing(issuer, tmp_path) as client:
+        asked = await gone(client)
+        assert (await back(client, asked)).status_code == 200
+
+    assert "resource" not in asked
 
 
 @pytest.mark.parametrize(
@@ -265,13 +340,15 @@ async def test_behind_a_proxy_browsers_come_back_to_its_address(
     [
         ({"authorization_endpoint": None}, "no authorization_endpoint"),
         ({"authorization_endpoint": "http://evil.test/"}, "none over TLS"),
+        ({"authorization_endpoint": "https://[evil"}, "none over TLS"),
+        ({"authorization_endpoint": "https://evil.test:x"}, "none over TLS"),
         ({"issuer": "https://evil.test"}, "does not answer"),
     ],
 )
 async def test_metadata_that_cannot_be_used_are_said(
     issuer: Issuer, tmp_path: Path, metadata: dict[str, Any], says: str
 ) -> None:
-    issuer.answers["/.well-known/openid-configuration"] |= metadata
+    issuer.answers[METADATA] |= metadata
     async with browsing(issuer, tmp_path) as client:
         found = await client.get("/ui/sign-in/oauth")
 

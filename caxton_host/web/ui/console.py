@@ -35,7 +35,7 @@ from .inbox import IN_DOUBT
 from .oauth_sign_in import BEGIN, END, OAuthSignIn
 from .render import form_field, page
 from .run import IMAGES
-from .visits import PATH, Visit, Visits
+from .visits import ISSUED, PATH, Visit, Visits
 
 SIGN_IN = f"{PATH}/sign-in"
 _AGAIN = (
@@ -228,7 +228,8 @@ class Console:
     def _asked_to_sign_in(self, path: str | None, wrong: str = "") -> Response:
         values = {"title": "Sign in", "next": _inside(path), "wrong": wrong}
         if oauth := self.visits.oauth:
-            query = urlencode({"next": values["next"]})
+            again = {"again": ""} if wrong == _AGAIN else {}
+            query = urlencode({"next": values["next"]} | again)
             values |= {"oauth": f"{BEGIN}?{query}", "issuer": oauth.oauth.issuer}
         return self._page("sign_in", None, values)
 
@@ -237,8 +238,9 @@ class Console:
             return _redirect(f"{home}{BEGIN}?{request.url.query}")
         check_site(request.headers.getlist("sec-fetch-site"))
         path = _inside(request.query_params.get("next"))
+        again = "again" in request.query_params
         try:
-            there, cookie = await oauth.begin(str(request.url), path)
+            there, cookie = await oauth.begin(str(request.url), path, again=again)
         except Unauthenticated as exc:
             return self._not_signed_in(path, exc)
         response = _redirect(there)
@@ -248,8 +250,8 @@ class Console:
     async def _came_back(self, oauth: OAuthSignIn, request: Request) -> Response:
         path = None
         try:
-            said, path = await oauth.end(dict(request.query_params), request.cookies)
-            visit = await self.visits.begin(said)
+            token, path = await oauth.end(dict(request.query_params), request.cookies)
+            visit = await self.visits.begin(f"{ISSUED}{token}")
         except (Unauthenticated, ForbiddenError) as exc:
             response = self._not_signed_in(path, exc)
         else:

@@ -89,7 +89,9 @@ class OAuthSignIn:
         known = [one for one in self.origins if urlsplit(one).netloc == there.netloc]
         return (known[0] if known else f"{there.scheme}://{there.netloc}") + END
 
-    async def begin(self, url: str, path: str) -> tuple[str, str]:
+    async def begin(
+        self, url: str, path: str, *, again: bool = False
+    ) -> tuple[str, str]:
         """
         Return where a browser goes, and the ``Set-Cookie`` that it needs to come back.
 
@@ -97,6 +99,8 @@ class OAuthSignIn:
             url: Of the page that it is at.
 
             path: Where it goes on once it is signed in.
+
+            again: The issuer is to ask the person, even one whom it knows.
 
         Raises:
             Unauthenticated: The issuer does not answer, or offers no such sign-in.
@@ -118,6 +122,7 @@ class OAuthSignIn:
             "code_challenge": _digest(pending.verifier),
             "code_challenge_method": "S256",
             **self._resource(),
+            **({"prompt": "login"} if again else {}),
         }
         mark = "&" if urlsplit(there).query else "?"
         said: list[JSON] = [
@@ -134,7 +139,7 @@ class OAuthSignIn:
         self, query: Mapping[str, str], cookies: Mapping[str, str]
     ) -> tuple[str, str]:
         """
-        Return the ``Authorization`` of who came back, and where they go on.
+        Return the access token of who came back, and where they go on.
 
         Args:
             query: What the issuer added to the address.
@@ -159,7 +164,7 @@ class OAuthSignIn:
         if "code" not in query:
             why = query.get("error_description") or query.get("error") or "no code"
             raise Challenge().refusal(f"the issuer refused: {why[:200]}")
-        return f"Bearer {await self._token(pending, query['code'])}", pending.path
+        return await self._token(pending, query["code"]), pending.path
 
     def forget(self) -> str:
         """Return the ``Set-Cookie`` that removes the cookie."""

@@ -45,6 +45,8 @@ _MOST_ENDED = 10_000
 _COOKIE = re.compile(r"[A-Za-z0-9_=-]+", re.ASCII)
 #: Begins what stands for an Authorization header after a sign-in by link.
 _LINKED = "Link "
+#: Begins it after a sign-in at the issuer, which may know the browser and ask nothing.
+ISSUED = "Issued "
 
 Headers = Mapping[str, Sequence[str]]
 
@@ -184,6 +186,8 @@ class Visits:
         who = await self._principal(visit.authorization)
         # law 4: where callers need no token, a sign-in is nobody's
         at = None if visit.authorization is None else visit.began * 1_000_000
+        if visit.authorization and visit.authorization.startswith(ISSUED):
+            at = who.signed_in_at
         return replace(who, signed_in_at=at)
 
     def renewed(self, visit: Visit) -> str | None:
@@ -266,6 +270,8 @@ class Visits:
             if hmac.compare_digest(authorization, self._linked):
                 return self.local
             raise Challenge().refusal("the host was started again since")
+        if authorization is not None and authorization.startswith(ISSUED):
+            authorization = f"Bearer {authorization.removeprefix(ISSUED)}"
         return await self.identity.principal(authorization)
 
     def _now(self) -> int:

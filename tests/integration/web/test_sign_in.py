@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlsplit
@@ -126,6 +128,7 @@ async def test_a_person_signs_in_at_the_issuer_and_goes_on(
     assert "caxton:decide" in asked["scope"].split()
     assert asked["code_challenge_method"] == "S256"
     assert asked["resource"] == issuer.oauth.audience
+    assert "prompt" not in asked
     (sent,) = [body for head, body in issuer.server.requests if " /token " in head]
     given = {key: one for key, (one,) in parse_qs(sent.decode()).items()}
     assert (given["code"], given["redirect_uri"]) == (CODE, BACK)
@@ -249,6 +252,26 @@ async def test_a_token_that_no_browser_would_keep_is_refused(
 
     assert done.status_code == 401
     assert "too long for a cookie" in done.text
+
+
+@pytest.mark.parametrize("asked_at", [None, NOW - 900, NOW - 5])
+async def test_a_sign_in_at_the_issuer_is_as_fresh_as_it_says(
+    issuer: Issuer, tmp_path: Path, asked_at: int | None
+) -> None:
+    # law 4: an issuer that knows the browser leads back, and asks nobody
+    grant(issuer, issuer.token(auth_time=asked_at, exp=NOW + 60))
+    async with browsing(issuer, tmp_path) as client:
+        page = await client.get("/ui/sign-in?next=/ui/inbox&again=")
+        link = re.findall(r'href="(/ui/sign-in/oauth[^"]+)"', page.text)[0]
+        sent = await client.get(unescape(link))
+        asked = dict(parse_qsl(urlsplit(sent.headers["location"]).query))
+        await back(client, asked)
+        pages = client._transport.app.pages  # type: ignore[attr-defined]
+        cookies = [f"{one.name}={one.value}" for one in client.cookies.jar]
+        who = await pages.principal({"host": ["console.localhost"], "cookie": cookies})
+
+    assert asked["prompt"] == "login"
+    assert who.signed_in_at == (asked_at and asked_at * 1_000_000)
 
 
 async def test_an_audience_that_is_no_address_is_not_sent_as_one(

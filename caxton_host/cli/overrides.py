@@ -137,7 +137,6 @@ def _check_cycle(config: Config, name: str, grant: Grant) -> None:
 
 
 def _warn_of_strangers(config: Config, rules: Sequence[Rule]) -> None:
-
     known = [*config.granted_servers]
     for pattern in (pattern for rule in rules for pattern in rule.tools):
         if not any(map(pattern.covers_server, known)):

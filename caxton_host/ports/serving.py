@@ -171,7 +171,7 @@ class Holds(Protocol):
 
 
 class Keeper(Protocol):
-    """Maintains a log for somebody, and records that."""
+    """Maintains a log for an actor, and records each change."""
 
     async def erase(self, run_id: str, reason: str) -> RunErased:
         """

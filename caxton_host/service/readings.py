@@ -86,11 +86,9 @@ class LastRecording:
         Raises:
             CaxtonError: See `Recording.load`.
         """
-        if row.is_erased or row.state in GOING_ON:
-            # Shared by those who look at the same event at the same time.
-            wanted: object = (row, seq)
-        else:
-            wanted = row.run_id
+        is_kept = not (row.is_erased or row.state in GOING_ON)
+        # Otherwise shared by those who look at the same event at the same time.
+        wanted: object = row if is_kept else (row, seq)
         if self._loading is None or self._of != wanted:
             self._of = wanted
             self._loading = asyncio.create_task(Recording.load(row.run_id, self.reader))
@@ -99,7 +97,7 @@ class LastRecording:
         except BaseException:
             self._forget(wanted)
             raise
-        if wanted == row.run_id:
+        if is_kept:
             if self._due:
                 self._due.cancel()
             loop = asyncio.get_running_loop()

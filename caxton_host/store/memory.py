@@ -342,14 +342,15 @@ class MemoryStore:
     async def spent(self, agent: str) -> Spent:
         """See `ServingStore.spent`."""
         first = f"{agent}/"
+        uses: dict[str, Use] = {}
         places: dict[str, list[Holder]] = {}
+        for key, use in self.budgets.items():
+            if key.startswith(first):
+                uses[key.removeprefix(first)] = use
         for key, holder in self.slots:
-            places.setdefault(key.removeprefix(first), []).append(holder)
-        return Spent(
-            now=self._clock.now(),
-            uses={key.removeprefix(first): use for key, use in self.budgets.items()},
-            places=places,
-        )
+            if key.startswith(first):
+                places.setdefault(key.removeprefix(first), []).append(holder)
+        return Spent(now=self._clock.now(), uses=uses, places=places)
 
     async def reserve(self, items: Sequence[Reservation]) -> Refused | None:
         """See `ServingStore.reserve`."""

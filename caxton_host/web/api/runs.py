@@ -654,7 +654,7 @@ OPERATIONS: tuple[Operation, ...] = (
         method="GET",
         path="/runs/{run}/context",
         about="Show what a call is to be compared with: up to five calls of the run "
-        "before it, the last approved call of the tool that ended well, among the 20 "
+        "before it, the last approved call of the tool that ended well, among the 10 "
         "newest runs with one, and the schema of the tool's answers.",
         scopes=("run", "read", "decide"),
         shows="context",

@@ -9,9 +9,8 @@ from starlette.responses import Response
 from ...core.calls import JSON, reply
 from ...core.grants.tool_catalog import Offer, tool_document
 from ...core.log.events import ToolInvoked, ToolsChanged
-from ...core.names import AGENTS, BY_HAND, nearest, stream_of
+from ...core.names import BY_HAND, nearest, stream_of
 from ...core.tools.servers import SERVERS_OFF, SERVERS_ON
-from ...core.tools.webhooks import SERVER as WEBHOOK
 from ...errors import NotFoundError, UsageError
 from ...ports.tools import RunScope
 from ...runs.tool_pinning import acceptance, compared
@@ -27,7 +26,7 @@ def named(asked: Asked) -> str:
     Return the server that the path names.
 
     Raises:
-        NotFoundError: There is none of that name, or servers are off.
+        NotFoundError: No server has that name, or servers are off.
     """
     config = asked.service.config()
     name, known = asked.path["name"], config.servers
@@ -58,12 +57,7 @@ def by_hand(asked: Asked) -> RunScope:
 
 async def list_(asked: Asked) -> Response:
     """Return all tools of all servers, which are started if necessary."""
-    config = asked.service.config()
-    known = (
-        *config.servers,
-        *((WEBHOOK,) if config.webhooks else ()),
-        *((AGENTS,) if config.executed else ()),
-    )
+    known = asked.service.config().granted_servers
     wanted = asked.text("server")
     if wanted is not None and wanted not in known:
         raise NotFoundError(f"no server {wanted!r}", fix="ask for the list of servers")

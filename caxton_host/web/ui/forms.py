@@ -86,7 +86,7 @@ def _field(key: str, schema: JSON, is_needed: bool) -> Field:  # noqa: FBT001 --
 
 def typed(schema: JSON, form: Mapping[str, str]) -> dict[str, JSON]:
     """
-    Return the object that somebody typed; empty fields are left out.
+    Return the object with the values of a form; empty fields are left out.
 
     Raises:
         Refusal: A field does not hold JSON, and has to.

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from caxton_host.core.log.events import Recorded, RunCompleted
+from caxton_host.core.log.events import Recorded, RunCompleted, RunFailed
 from caxton_host.core.log.projection import summarise
 from caxton_host.errors import NotFoundError, NotKeptError
 from caxton_host.service import readings
 from caxton_host.service.readings import LastRecording, Summaries
 from caxton_host.store.sql import SqlStore
+from tests.turns import resumed
 from tests.unit.store.fakes import line, open_store, run_started
 
 DONE = RunCompleted(output="out", output_sha256="", fuel=0)
@@ -124,6 +125,19 @@ async def test_the_recording_of_an_ended_run_is_read_once_for_its_next_calls(
         for _ in range(2):
             with pytest.raises(NotKeptError):
                 await last.of(row, 1)
+
+
+async def test_a_run_that_went_on_and_ended_again_is_read_again(tmp_path: Path) -> None:
+    async with open_store(tmp_path) as store:
+        last = LastRecording(store.reader)
+        log = store.create("run/a")
+        failed = RunFailed(kind="trap", message="it fell", fuel=0)
+        await log.append(run_started(), failed)
+        (row,) = await store.reader.runs(1)
+        assert len((await last.of(row, 1)).history) == 2
+        await log.append(resumed(2), DONE)
+        (row,) = await store.reader.runs(1)
+        assert len((await last.of(row, 1)).history) == 4
 
 
 async def test_what_could_not_be_read_is_read_again(tmp_path: Path) -> None:

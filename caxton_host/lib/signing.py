@@ -206,21 +206,30 @@ def judge(note: Note, trusted: Iterable[bytes]) -> Judged:
     return signed
 
 
-def sealed(key: bytes, data: bytes) -> bytes:
-    """Return *data* so that only `opened` with the same key of 32 bytes reads it."""
+def sealed(key: bytes, data: bytes, use: bytes) -> bytes:
+    """
+    Return *data* so that only `opened` with that key and *use* reads it.
+
+    Args:
+        key: Of 32 bytes.
+
+        data: What is hidden.
+
+        use: What it is good for: a box for one thing is not taken for another.
+    """
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 -- 40 ms
 
     nonce = secrets.token_bytes(_NONCE)
-    return nonce + AESGCM(key).encrypt(nonce, data, None)
+    return nonce + AESGCM(key).encrypt(nonce, data, use)
 
 
-def opened(key: bytes, box: bytes) -> bytes | None:
-    """Return what was `sealed`, or ``None`` if nothing was with that key."""
+def opened(key: bytes, box: bytes, use: bytes) -> bytes | None:
+    """Return what was `sealed`, or ``None`` if nothing was with that key and use."""
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415 -- 40 ms
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 -- 40 ms
 
     try:
-        return AESGCM(key).decrypt(box[:_NONCE], box[_NONCE:], None)
+        return AESGCM(key).decrypt(box[:_NONCE], box[_NONCE:], use)
     except (InvalidTag, ValueError):
         return None
 

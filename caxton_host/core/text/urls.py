@@ -324,14 +324,18 @@ def in_the_clear(url: str) -> bool:
     """
     Return whether a request to *url* would leave this machine unencrypted.
 
-    That is so for every URL but ``https`` and loopback ``http``.
+    That is so for every text but a URL of ``https`` or of loopback ``http``.
 
     >>> in_the_clear("https://a.example"), in_the_clear("http://127.0.0.1:8080/")
     (False, False)
     >>> in_the_clear("http://127.0.0.1.example"), in_the_clear("javascript:alert(1)")
     (True, True)
+    >>> in_the_clear("https://[::1")
+    True
     """
-    where = urlsplit(url)
+    where = parts_of(url)
+    if where is None:
+        return True
     near = where.scheme == "http" and is_loopback(where.hostname or "")
     return where.scheme != "https" and not near
 

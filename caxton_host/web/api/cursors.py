@@ -46,7 +46,7 @@ class Sealed(Plain):
 
     def write(self, place: str) -> str:
         """Return a cursor of a place, different each time."""
-        box = sealed(self.key, place.encode().ljust(_SIZE))
+        box = sealed(self.key, place.encode().ljust(_SIZE), b"cursor")
         return _PREFIX + base64.urlsafe_b64encode(box).decode()
 
     def read(self, cursor: str) -> str:
@@ -60,7 +60,7 @@ class Sealed(Plain):
             box = base64.urlsafe_b64decode(cursor.removeprefix(_PREFIX))
         except ValueError:
             box = b""
-        place = opened(self.key, box)
+        place = opened(self.key, box, b"cursor")
         if place is None:
             raise Refusal(
                 "bad-request",

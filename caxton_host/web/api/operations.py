@@ -316,10 +316,10 @@ class Operation:
             Refusal, CaxtonError: It is not answered.
         """
         who: Principal = request.scope["caxton.principal"]
-        if not self._is_for(who):
+        if not self.is_for(who):
             if desk.reading:
                 raise read_only(desk.reading)
-            is_tenants = self._is_for(replace(who, tenant=None))
+            is_tenants = self.is_for(replace(who, tenant=None))
             raise ForbiddenError(
                 f"the scope {' or '.join(self.scopes)} is required"
                 + (", without a tenant" if is_tenants else ""),
@@ -343,7 +343,8 @@ class Operation:
                 raise GoneError
             return await self._handled(asked)
 
-    def _is_for(self, who: Principal) -> bool:
+    def is_for(self, who: Principal) -> bool:
+        """Return whether a principal has a scope that it takes."""
         return any(who.may(scope) for scope in self.scopes)
 
     async def _handled(self, asked: Asked) -> Response:

@@ -87,6 +87,10 @@ class Asking:
         asked = Request(scope, self.request.receive)
         return await operation.answer(self.desk, asked)
 
+    def may(self, id_: str) -> bool:
+        """Return whether the caller has a scope that an operation takes."""
+        return _BY_ID[id_].is_for(self.who)
+
     async def maybe(self, id_: str, /, **given: JSON) -> Any:  # noqa: ANN401 -- a document
         """Return what an operation answers; ``None``: nothing, to this caller."""
         try:

@@ -67,6 +67,8 @@ _PAGES = (
     (f"{PATH}/evidence", "Evidence"),
     (f"{PATH}/access", "Access"),
 )
+#: The operation that a page cannot do without.
+_NEEDS = {f"{PATH}/servers": "listServers"}
 #: Paths below `PATH`, and their pages.
 VIEWS: Mapping[str, View] = {
     **views.VIEWS,
@@ -374,7 +376,11 @@ class Console:
             token = form_field(self.visits.form_token(asking.visit))
         told = ACTIONS[done][1] if done in ACTIONS else ""
         context = {
-            "pages": [{"path": p, "title": t} for p, t in _PAGES if asking],
+            "pages": [
+                {"path": path, "title": page}
+                for path, page in _PAGES
+                if asking and (path not in _NEEDS or asking.may(_NEEDS[path]))
+            ],
             "here": here,
             "self_path": self_path,
             "caller": caller,

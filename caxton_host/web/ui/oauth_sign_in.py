@@ -132,7 +132,7 @@ class OAuthSignIn:
             pending.path,
             pending.began,
         ]
-        box = sealed(self.key, json.dumps(said).encode())
+        box = sealed(self.key, json.dumps(said).encode(), b"sign-in")
         return f"{there}{mark}{urlencode(asked)}", self._cookie(box)
 
     async def end(
@@ -241,7 +241,7 @@ class OAuthSignIn:
         if len(value) > _LONGEST:
             return None
         try:
-            data = opened(self.key, urlsafe_b64decode(value))
+            data = opened(self.key, urlsafe_b64decode(value), b"sign-in")
             found = load_json(data, limit=_LONGEST) if data else None
         except (ValueError, BadBytes):
             return None

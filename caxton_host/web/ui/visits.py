@@ -207,7 +207,7 @@ class Visits:
                 visit.began,
                 visit.seen,
             ]
-            box = sealed(self.key, json.dumps(said).encode())
+            box = sealed(self.key, json.dumps(said).encode(), b"visit")
             value, age = urlsafe_b64encode(box).decode(), LONGEST_S
         secure = "; Secure" if self.secure else ""
         return (
@@ -247,7 +247,7 @@ class Visits:
         ):
             return None
         try:
-            data = opened(self.key, urlsafe_b64decode(value))
+            data = opened(self.key, urlsafe_b64decode(value), b"visit")
             found = load_json(data, limit=_LONGEST) if data else None
         except (ValueError, BadBytes):
             return None

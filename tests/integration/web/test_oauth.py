@@ -583,6 +583,8 @@ async def test_redirect_to_keys_is_not_followed(issuer: Issuer) -> None:
         {"jwks_uri": "http://evil.test/keys"},
         {"jwks_uri": "file:///etc/passwd"},
         {"jwks_uri": "https://127.0.0.1:9/keys"},
+        {"jwks_uri": "https://[::1/keys"},
+        {"jwks_uri": "https://evil.test:99999/keys"},
     ],
 )
 async def test_metadata_that_lead_elsewhere_let_nobody_in(

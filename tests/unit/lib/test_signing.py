@@ -11,7 +11,15 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from caxton_host.core.log.checkpoint import Checkpoint
 from caxton_host.errors import ConfigError
-from caxton_host.lib.signing import Keyring, judge, jwt_algorithm, secret, verifies
+from caxton_host.lib.signing import (
+    Keyring,
+    judge,
+    jwt_algorithm,
+    opened,
+    sealed,
+    secret,
+    verifies,
+)
 
 CHECKPOINT = Checkpoint(origin="log", size=3, root=bytes(32))
 
@@ -108,3 +116,13 @@ def test_a_private_key_says_how_it_signs_and_weak_or_locked_ones_do_not() -> Non
         pem(rsa.generate_private_key(65537, 1024)),  # noqa: S505 -- refused
     ):
         assert jwt_algorithm(text) is None
+
+
+def test_what_is_sealed_for_one_use_is_nothing_to_another() -> None:
+    key = b"k" * 32
+    box = sealed(key, b"said", b"visit")
+
+    assert opened(key, box, b"visit") == b"said"
+    assert opened(key, box, b"sign-in") is None
+    assert opened(b"x" * 32, box, b"visit") is None
+    assert opened(key, b"", b"visit") is None

@@ -302,6 +302,7 @@ async def test_a_scope_opens_its_pages_and_no_others(tmp_path: Path, name: str) 
         assert page.status_code == (200 if view in OPENS[scope] else 403), view
     offered = found["/runs/{run}"].text
     assert ("Fork here" in offered) == (scope in {"admin", "run"})
+    assert ('href="/ui/servers"' in offered) == ("/servers" in OPENS[scope])
 
 
 async def test_another_tenant_sees_nothing_of_a_run(tmp_path: Path) -> None:

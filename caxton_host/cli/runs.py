@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import Any, cast
 
 import click
@@ -41,8 +42,10 @@ from .output import (
 )
 from .run_report import deciding, going_on, halted_in, resolving, stopped
 from .run_text import bound_lines, call_lines, error_lines, second
+from .shifts import compare_of
 
 _MOST = 10_000
+_FIELDS = {field.name for field in fields(RunFilter)}
 _TIME_LENGTH = len("018bcfe5-6800")
 
 
@@ -126,6 +129,10 @@ def list_(host: HostApi, limit: int, as_json: bool, **only: str | int | None) ->
         note(f"there are more than {counted(limit, 'run')}; -n NUMBER shows more")
     if page.stale:
         note(f"warning: {STALE}")
+
+
+_SELECT = {one.name: one for one in list_.params if one.name in _FIELDS}
+command.add_command(compare_of(_SELECT))
 
 
 def _rows(found: Sequence[RunRow]) -> None:

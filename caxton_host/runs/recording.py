@@ -351,15 +351,17 @@ class Recording:
         Raises:
             UsageError: There is no such event.
         """
-        if not 1 <= seq <= len(self.own):
+        # A run that was queued has an event before its start.
+        first, last = self.own[0].seq, self.own[-1].seq
+        if not first <= seq <= last:
             raise UsageError(
                 f"run {self.run_id} has no event {seq}",
-                fix=f"name one of 1 to {len(self.own)}",
+                fix=f"name one of {first} to {last}",
             )
-        behind = len(self.own) - seq
+        behind = last - seq
         return replace(
             self,
-            own=self.own[:seq],
+            own=self.own[: len(self.own) - behind],
             history=self.history[: len(self.history) - behind],
         )
 

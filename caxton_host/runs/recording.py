@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 
 from ..core import clients
+from ..core.analysis.tracing import TracedRun
 from ..core.calls import JSON
 from ..core.commands import Command
 from ..core.grants.bounds import Bound, bounds_of
@@ -61,7 +63,7 @@ _FROM_OUTSIDE = (RunResumed, ApprovalDecided, CallResolved)
 _UNSTARTED = frozenset(one.__name__ for one in (RunCancelled, RunFailed))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Recording:
     """
     A run, as its log holds it.
@@ -295,6 +297,11 @@ class Recording:
             assert recorded.event is not None  # noqa: S101 -- see `load`
             journal.apply(recorded.event, recorded.recorded_at, recorded.seq)
         return journal
+
+    @cached_property
+    def traced(self) -> TracedRun:
+        """It, to trace its values."""
+        return TracedRun(self.run_id, self.history, self.started.called_by)
 
     async def guest(
         self, domain: str, store: Streams, program: Program | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.analysis.tracing import Intent, Traced, TracedRun, tool_of, traced
+from ..core.analysis.tracing import Traced, TracedRun, tool_of, traced
 from ..core.calls import JSON
 from ..core.log.runs import call_of
 from ..errors import NotFoundError, NotKeptError, UsageError
@@ -20,8 +20,7 @@ async def lineage(recording: Recording, store: Streams) -> list[TracedRun]:
     found: list[TracedRun] = []
     while True:
         started = recording.started
-        run = TracedRun(recording.run_id, recording.history, started.called_by)
-        found.append(run)
+        found.append(recording.traced)
         if started.parent is None or len(found) > _MOST:
             return found
         try:
@@ -64,17 +63,13 @@ def traced_call(
     Raises:
         UsageError: The run has no such call, or the call no such value.
     """
-    calls = {
-        e.event.call: (e.seq, e.event)
-        for e in recording.history
-        if isinstance(e.event, Intent)
-    }
+    calls = recording.traced.said.calls
     if call not in calls:
         raise UsageError(
             f"run {recording.run_id} has no call {call}",
             fix=f"caxton runs show {recording.run_id}",
         )
-    seq, invoked = calls[call]
+    _, recorded, invoked = calls[call]
     found = list(traced(runs, call, below))
     if below and not found:
         names = ", ".join(invoked.params or {}) or "none"
@@ -86,7 +81,7 @@ def traced_call(
         "$type": "caxton.trace/v1",
         "run_id": recording.run_id,
         "call": call,
-        "event": seq,
+        "event": recorded.seq,
         "tool": tool_of(invoked),
     }
     return document, found

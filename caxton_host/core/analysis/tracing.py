@@ -11,17 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
 from typing import TypeAlias
 
-from ..calls import JSON, Completed
+from ..calls import JSON
 from ..log.events import (
     ApprovalRequested,
     Recorded,
     RunStarted,
+    ToolCompleted,
+    ToolDenied,
+    ToolFailed,
     ToolInvoked,
-    outcome_of,
 )
 from ..names import run_of
+from ..provenance.hints import hinted, hints
 from ..provenance.sources import places_in, texts_of
 from ..text.answers import values_of
 from ..text.jsonpath import parts, written
@@ -129,10 +134,10 @@ class _Given:
     values: tuple[JSON, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TracedRun:
     """
-    A run whose values are traced.
+    A run whose values are traced. Its events are gone through once.
 
     Attributes:
         run_id: The run.
@@ -146,6 +151,14 @@ class TracedRun:
     events: Sequence[Recorded]
     called_by: int | None = None
 
+    @cached_property
+    def said(self) -> Said:
+        """What the run was given, and what it asked."""
+        said = Said()
+        for at, recorded in enumerate(self.events):
+            said.take(at, recorded)
+        return said
+
 
 def traced(runs: Sequence[TracedRun], call: int, below: str = "") -> Iterator[Traced]:
     """
@@ -158,17 +171,18 @@ def traced(runs: Sequence[TracedRun], call: int, below: str = "") -> Iterator[Tr
 
         below: Only values at this JSON path, or under it.
     """
-    tracer = _Tracer([_Run.read(run) for run in runs])
-    invoked = tracer.runs[0].calls.get(call)
+    invoked = runs[0].said.calls.get(call)
     leaves = parts(invoked[2].params or {}) if invoked else iter(())
-    count = 0
+    count = steps = 0
     for keys, value in leaves:
         path = written(keys)
         if isinstance(value, (dict, list)) or not _is_under(path, below):
             continue
         if (count := count + 1) > MAX_VALUES:
             return
-        yield Traced(value, tracer.asked(0, call, path, value))
+        tracer = _Tracer(runs, value, steps)
+        yield Traced(value, tracer.asked(0, call, path))
+        steps = tracer.steps
 
 
 def _is_under(path: str, below: str) -> bool:
@@ -177,49 +191,52 @@ def _is_under(path: str, below: str) -> bool:
 
 
 @dataclass(slots=True)
-class _Run:
-    """What one run was given, and what it asked, in order."""
+class Said:
+    """
+    What one run was given, and what it asked, in order.
 
-    run_id: str
-    called_by: int | None
+    Attributes:
+        calls: Index, event and intent of each call, by its number.
+    """
+
     given: list[_Given] = field(default_factory=list[_Given])
-    #: Index, event and intent of each call, by its number.
     calls: dict[int, tuple[int, Recorded, Intent]] = field(
         default_factory=dict[int, "tuple[int, Recorded, Intent]"]
     )
+    #: Each as `hinted`: of what was given, and of parameters by the number of the call.
+    hinted_given: list[str] = field(default_factory=list[str])
+    hinted_params: dict[int, str] = field(default_factory=dict[int, str])
 
-    @classmethod
-    def read(cls, run: TracedRun) -> _Run:
-        found = cls(run.run_id, run.called_by)
-        for at, recorded in enumerate(run.events):
-            found._take(at, recorded)
-        return found
-
-    def _take(self, at: int, recorded: Recorded) -> None:
+    def take(self, at: int, recorded: Recorded) -> None:
+        """Add an event, and its index among those of the run."""
         event = recorded.event
         if isinstance(event, RunStarted):
             # A fork is given what its parent was given; its own start comes later.
             self._start(at, recorded, event)
         elif isinstance(event, ToolInvoked | ApprovalRequested):
             self.calls[event.call] = at, recorded, event
-        elif event is not None and (end := outcome_of(event)):
-            number, outcome = end
-            _, _, invoked = self.calls[number]
+            self.hinted_params[event.call] = hinted(event.params)
+        elif isinstance(event, ToolCompleted | ToolDenied | ToolFailed):
+            _, _, invoked = self.calls[event.call]
             source: str = "failure"
-            values: tuple[JSON, ...] = (outcome.message,)
-            if isinstance(outcome, Completed):
+            values: tuple[JSON, ...] = (event.message,)
+            if isinstance(event, ToolCompleted):
                 source = tool_of(invoked)
-                values = (*values_of(outcome.data),) or (
-                    *(text for _, text in texts_of(outcome.data)),
+                values = (*values_of(event.data),) or (
+                    *(text for _, text in texts_of(event.data)),
                 )
-            self.given.append(_Given(at, recorded.seq, number, source, values))
+            self._give(_Given(at, recorded.seq, event.call, source, values))
 
     def _start(self, at: int, recorded: Recorded, started: RunStarted) -> None:
         sources = {"input": started.input} | {
             f"context.{key}": value for key, value in started.context.items()
         }
         for source, value in sources.items():
-            self.given.append(_Given(at, recorded.seq, 0, source, (value,)))
+            self._give(_Given(at, recorded.seq, 0, source, (value,)))
+
+    def _give(self, given: _Given) -> None:
+        self.given.append(given)
+        self.hinted_given.append(hinted([*given.values]))
 
 
 def tool_of(invoked: Intent) -> str:
@@ -229,16 +246,32 @@ def tool_of(invoked: Intent) -> str:
 
 @dataclass(slots=True)
 class _Tracer:
-    """Traces values through a run and its parents. Bounded by `MAX_STEPS`."""
+    """Traces a value through a run and its parents. Bounded by `MAX_STEPS`."""
 
-    runs: list[_Run]
-    steps: int = 0
+    runs: Sequence[TracedRun]
+    value: JSON
+    steps: int
+    _hints: set[str] = field(init=False)
+    #: By the index of the run: where it was given the value first, and the calls that
+    #: may have it as a parameter. Then by the call too: where it has it.
+    _places: dict[int, list[tuple[_Given, str]]] = field(
+        default_factory=dict[int, "list[tuple[_Given, str]]"], init=False
+    )
+    _calls: dict[int, list[int]] = field(
+        default_factory=dict[int, "list[int]"], init=False
+    )
+    _paths: dict[tuple[int, int], str | None] = field(
+        default_factory=dict[tuple[int, int], "str | None"], init=False
+    )
 
-    def asked(self, number: int, call: int, path: str, value: JSON) -> Asked:
+    def __post_init__(self) -> None:
+        self._hints = hints(self.value)
+
+    def asked(self, number: int, call: int, path: str) -> Asked:
         """Return a parameter of a call of run *number*, with the way of its value."""
         run = self.runs[number]
-        at, recorded, invoked = run.calls[call]
-        way = tuple(self._way(number, at, value))
+        at, recorded, invoked = run.said.calls[call]
+        way = tuple(self._way(number, at))
         return Asked(
             run_of(recorded.stream) or run.run_id,
             recorded.seq,
@@ -248,43 +281,56 @@ class _Tracer:
             way,
         )
 
-    def _way(self, number: int, before: int, value: JSON) -> Iterator[Step]:
-        """Yield where *value* stood in what run *number* was given before an event."""
-        run, shown = self.runs[number], 0
-        for given in run.given:
-            for path in _places(value, given.values) if given.at < before else ():
-                if shown >= MAX_PLACES or self.steps >= MAX_STEPS:
-                    return
-                shown, self.steps = shown + 1, self.steps + 1
-                origin = self._caused(number, given, value)
-                yield Step(
-                    run.run_id, given.seq, given.call, given.source, path, origin
-                )
+    def _way(self, number: int, before: int) -> Iterator[Step]:
+        """Yield where the value stood in what a run was given before an event."""
+        if number not in self._places:
+            # They are in order: no event has others than the first ones before it.
+            self._places[number] = [*islice(self._given(number), MAX_PLACES)]
+        for given, path in self._places[number]:
+            if given.at >= before or self.steps >= MAX_STEPS:
+                return
+            self.steps += 1
+            origin = self._caused(number, given)
+            run_id = self.runs[number].run_id
+            yield Step(run_id, given.seq, given.call, given.source, path, origin)
 
-    def _caused(self, number: int, given: _Given, value: JSON) -> Asked | None:
-        """Return the first parameter that had *value* before it was given, if any."""
+    def _given(self, number: int) -> Iterator[tuple[_Given, str]]:
+        said = self.runs[number].said
+        for given, text in zip(said.given, said.hinted_given, strict=True):
+            if self._may_be_in(text):
+                for value in given.values:
+                    yield from ((given, path) for path in places_in(self.value, value))
+
+    def _may_be_in(self, text: str) -> bool:
+        for hint in self._hints:  # noqa: SIM110 -- a generator takes three times as long
+            if hint in text:
+                return True
+        return False
+
+    def _caused(self, number: int, given: _Given) -> Asked | None:
+        """Return the first parameter that had the value before it was given, if any."""
         run = self.runs[number]
         if given.call == 0:
             above = number + 1
             if given.source != "input" or above >= len(self.runs):
                 return None
-            return self._parameter(above, run.called_by, value)
-        for call in sorted(run.calls):
-            if run.calls[call][0] < given.at and (
-                found := self._parameter(number, call, value)
+            return self._parameter(above, run.called_by)
+        if number not in self._calls:
+            texts = sorted(run.said.hinted_params.items())
+            self._calls[number] = [n for n, text in texts if self._may_be_in(text)]
+        for call in self._calls[number]:
+            if run.said.calls[call][0] < given.at and (
+                found := self._parameter(number, call)
             ):
                 return found
         return None
 
-    def _parameter(self, number: int, call: int | None, value: JSON) -> Asked | None:
-        if call is None or call not in self.runs[number].calls:
+    def _parameter(self, number: int, call: int | None) -> Asked | None:
+        calls = self.runs[number].said.calls
+        if call is None or call not in calls:
             return None
-        params = self.runs[number].calls[call][2].params or {}
-        path = next(places_in(value, params), None)
-        return None if path is None else self.asked(number, call, path, value)
-
-
-def _places(value: JSON, given: tuple[JSON, ...]) -> Iterator[str]:
-    """Yield the places of a value in what was given at once."""
-    for one in given:
-        yield from places_in(value, one)
+        if (number, call) not in self._paths:
+            places = places_in(self.value, calls[call][2].params or {})
+            self._paths[number, call] = next(places, None)
+        path = self._paths[number, call]
+        return None if path is None else self.asked(number, call, path)

@@ -66,10 +66,13 @@ class Way:
 
     Attributes:
         keys: Each text that has it has all of these.
+
+        part: And this, as it is written here.
     """
 
     keys: tuple[int, ...]
     search: Search
+    part: str
 
 
 def stands(value: JSON, text: str) -> int:
@@ -99,7 +102,7 @@ def ways(value: JSON) -> tuple[Way, ...] | None:
         bare = _keys_of(_bare_tokens(value))
         if not bare or _is_short(value):
             return ()
-        return (Way(bare, _exactly(value)), *_dated(value))
+        return (Way(bare, _exactly(value), value), *_dated(value))
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ()
     return _numbered(value)
@@ -119,7 +122,7 @@ def traces(value: JSON) -> tuple[Way, ...] | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         texts |= dict.fromkeys(_notations(value))
     return tuple(
-        Way(_keys_of(word[0] for word in _WORD.finditer(text)), _loosely(text))
+        Way(_keys_of(word[0] for word in _WORD.finditer(text)), _loosely(text), text)
         for text in texts
         if text
     )
@@ -272,7 +275,7 @@ def _numbered(value: float) -> tuple[Way, ...]:
     if not MIN_DIGITS <= _digits(whole, decimals) <= _MAX_DIGITS:
         return ()
     key = _key(_joined(sign, whole, decimals))
-    return tuple(Way((key,), _beside(sign, form)) for form in _notations(value))
+    return tuple(Way((key,), _beside(sign, form), form) for form in _notations(value))
 
 
 def _digits(whole: str, decimals: str) -> int:
@@ -370,7 +373,8 @@ def _dated(value: str) -> tuple[Way, ...]:
     time = _time_of(found, 4)
     names = [name for name, number in _NAMES.items() if number == month]
     search = _on((year, month, day), time)
-    return tuple(Way((_key(token),), search) for token in (value[:10], *names))
+    tokens = (value[:10], *names)
+    return tuple(Way((_key(token),), search, token) for token in tokens)
 
 
 def _on(day: _Day, time: _Time | None) -> Search:

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from caxton_host.core.analysis import tracing
 from caxton_host.core.analysis.tracing import (
     MAX_PLACES,
     MAX_STEPS,
@@ -27,6 +30,17 @@ from caxton_host.core.log.events import (
 from tests.unit.store.fakes import run_started
 
 EVIL = "LT601010012345678901"
+#: Values, and texts that have some of them in another notation, or nearly.
+WORDS = (
+    *("bob", "ask bob.", "bobby", "it's", 'say "it\'s"', "\n\\it's", "", "\ud800"),
+    *("2022-03-04", "2022-03-04 10:00", "on March 4th, at 10:00", "[redacted]", "4e3"),
+    *(1, 1.0, True, None, -0.0, 0, 1250, "$1,250.00", 1250.5, 4000.0, 1e22, 10**22),
+)
+SAID: st.SearchStrategy[JSON] = st.recursive(
+    st.sampled_from(WORDS),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.just("a"), inner),
+    max_leaves=4,
+)
 
 
 def recorded(events: Sequence[Event], run: str = "a") -> list[Recorded]:
@@ -229,3 +243,42 @@ def test_log_lines_are_no_part_of_the_way() -> None:
     run = run_of(line, call(1, "bank/pay", None, to=EVIL))
 
     assert way([run], 1, "$.to") == ()
+
+
+@given(
+    given=SAID,
+    calls=st.lists(
+        st.tuples(
+            SAID, SAID | st.just(Failed(kind="timeout", sent="no", message="bob"))
+        )
+    ),
+    above=st.booleans(),
+)
+def test_values_are_found_where_a_look_into_everything_finds_them(
+    *, given: JSON, calls: list[tuple[JSON, JSON | Outcome]], above: bool
+) -> None:
+    def documents() -> list[list[dict[str, JSON]]]:
+        one = run_of(
+            *(call(n, "a/b", say, x=x) for n, (x, say) in enumerate(calls, 1)),
+            given=given,
+        )
+        runs = [one, replace(one, run_id="b")] if above else [one]
+        numbers = range(1, len(calls) + 1)
+        return [[it.to_document() for it in traced(runs, n)] for n in numbers]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tracing, "hints", lambda _: {""})
+        everywhere = documents()
+
+    assert documents() == everywhere
+
+
+def test_a_value_is_found_however_deep_it_stands() -> None:
+    deep: JSON = EVIL
+    for _ in range(5_000):
+        deep = [deep]
+    run = run_of(call(1, "a/b", deep), call(2, "bank/pay", None, to=EVIL))
+
+    (step,) = way([run], 2, "$.to")
+
+    assert step.path == "$" + "[0]" * 5_000

@@ -147,38 +147,45 @@ def explained_call(
     history = recording.own
     chosen = next((e for e in history if e.seq == seq), None)
     number = call_of(chosen) if chosen else None
-    intents = {
-        e.event.call: (e, e.event) for e in history if isinstance(e.event, _INTENTS)
-    }
-    if number is None or number not in intents:
+    events = [e for e in history if call_of(e) == number]
+    intents = [(e, e.event) for e in events if isinstance(e.event, _INTENTS)]
+    if not intents:
+        calls = {
+            e.event.call: str(e.seq) for e in history if isinstance(e.event, _INTENTS)
+        }
         what = f"is {chosen.type}, not of a call" if chosen else "does not exist"
-        known = (
-            ", ".join(str(e.seq) for e, _ in islice(intents.values(), _NAMED)) or "none"
-        )
-        known += " and more" if len(intents) > _NAMED else ""
+        known = ", ".join(islice(calls.values(), _NAMED)) or "none"
+        known += " and more" if len(calls) > _NAMED else ""
         raise UsageError(
             f"event {seq} {what}; calls of this run are at events: {known}",
             fix="name one of those events",
         )
-    intent, call = intents[number]
-    ends = (outcome_of(e.event) for e in history if e.event)
-    outcome = next((end[1] for end in ends if end and end[0] == number), None)
+    intent, call = intents[-1]
+    ends = (outcome_of(e.event) for e in events if e.event)
+    outcome = next((end[1] for end in ends if end), None)
     started = recording.started
     grant = Grant.from_payload(started.grants)
     route = None
     if call.server is not None and call.tool is not None:
         route = Route(server=call.server, tool=call.tool)
     before = recording.until(intent.seq - 1)
-    journal = before.journal(judging=True)
+    journal, today = recording.past.journal, None
     if agent and _today(before) == grants_digest(agent.grant):
-        journal.bind(Bound(name=TODAY, grant=agent.grant))
+        today = Bound(name=TODAY, grant=agent.grant)
+    if today or journal.sources:
+        journal = before.journal(judging=True)
+        if today:
+            journal.bind(today)
+        tallies = journal.tallies
+    else:
+        tallies = recording.past.before(intent.seq)
     verdicts: list[tuple[Bound, Explanation]] = []
     for bound in (Bound(grant=grant), *journal.bounds):
         explained = _explained(
             bound.grant,
             route,
             call.params or {},
-            journal.tallies.of(bound.name),
+            tallies.of(bound.name),
             sources=journal.sources,
             now=intent.recorded_at,
             schema=checks.get(call.name),

@@ -54,6 +54,7 @@ from ..errors import (
 from ..lib import codec, json_schema
 from ..ports.history import Streams
 from ..ports.sandbox import Guest
+from .past import Past
 
 #: Events that are recorded while no host drives the run. The time before them does
 #: not count towards the limit ``wall``.
@@ -297,6 +298,12 @@ class Recording:
             assert recorded.event is not None  # noqa: S101 -- see `load`
             journal.apply(recorded.event, recorded.recorded_at, recorded.seq)
         return journal
+
+    @cached_property
+    def past(self) -> Past:
+        """What it did before each event, as its grants count that."""
+        first, *events = self.own
+        return Past(events, self.until(first.seq).journal(judging=True))
 
     @cached_property
     def traced(self) -> TracedRun:

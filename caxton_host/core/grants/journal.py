@@ -279,7 +279,7 @@ class Journal:
             entry = self._entry(number)
             entry.answer = Answered(outcome, at)
             self._open.discard(number)
-            self._note_answer(entry, outcome)
+            self._note_answer(entry, outcome, self.tallies)
         self._note_past(event, at)
 
     def _note_past(self, event: Event, at: int) -> None:
@@ -450,6 +450,13 @@ class Journal:
             tally.called.add(_target(invoked))
         return taken
 
+    def recount(self, event: Event, at: int, tallies: Tallies) -> None:
+        """Count an event that was applied, in *tallies* as they were before it."""
+        if isinstance(event, ToolInvoked):
+            self.count(event, at, tallies)
+        elif end := outcome_of(event):
+            self._note_answer(self._entry(end[0]), end[1], tallies)
+
     def bind(self, bound: Bound) -> None:
         """
         Let another grant bind the run from now on, or replace the one of that name.
@@ -470,7 +477,7 @@ class Journal:
             elif isinstance(event, ToolCompleted):
                 entry = self._calls[event.call]
                 tally.called.update(targets(event.reached))
-                self._settle_for(bound, entry)
+                self._settle_for(bound, entry, tally)
                 if not event.is_error:
                     tally.done.add(_target(entry.invoked))
             self._note_sources(event)
@@ -488,7 +495,7 @@ class Journal:
         tally.spent.update(spent)
         return spent
 
-    def _settle_for(self, bound: Bound, entry: _Entry) -> None:
+    def _settle_for(self, bound: Bound, entry: _Entry, tally: Tally) -> None:
         """Count what an answered call took in truth, for another grant."""
         invoked, taken = entry.invoked, entry.taken.get(bound.name)
         outcome = entry.answer.outcome if entry.answer else None
@@ -499,19 +506,19 @@ class Journal:
         params = invoked.params or {}
         truth = settled(bound.grant, _target(invoked), params, outcome, since)
         truth |= bound.share(_settles(entry))
-        self.tallies.others[bound.name].settle(taken, truth)
+        tally.settle(taken, truth)
 
-    def _note_answer(self, entry: _Entry, outcome: Outcome) -> None:
+    def _note_answer(self, entry: _Entry, outcome: Outcome, tallies: Tallies) -> None:
         if isinstance(outcome, Completed) and outcome.reached:
             # What another run did for this one was done by this one.
-            for tally in self.tallies.each():
+            for tally in tallies.each():
                 tally.called.update(targets(outcome.reached))
         if _is_success(outcome):
-            for tally in self.tallies.each():
+            for tally in tallies.each():
                 tally.done.add(_target(entry.invoked))
-        self.tallies.recorded.settle(_spends(entry.invoked), _settles(entry))
+        tallies.recorded.settle(_spends(entry.invoked), _settles(entry))
         for bound in self.bounds:
-            self._settle_for(bound, entry)
+            self._settle_for(bound, entry, tallies.others[bound.name])
 
     def _entry(self, number: int) -> _Entry:
         if entry := self._calls.get(number):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from ..core.calls import JSON
 from ..core.log.diff import changes
-from ..core.log.events import ApprovalDecided
+from ..core.log.events import ApprovalDecided, Recorded, ToolInvoked
 from ..core.log.runs import NAMING, RunFilter, RunRow, call_list
 from ..errors import CaxtonError, NotFoundError
 from ..lib import codec
@@ -51,33 +52,42 @@ async def context_of(
     last: dict[str, JSON] | None = None
     tool = f"{call.server}/{call.tool}"
     for row in await reader.runs(_RUNS, replace(only, tool=tool, outcome="ok")):
-        if sees(row) and (last := await _approved(row.run_id, tool, reader)):
+        run = recording if row.run_id == recording.run_id else None
+        if sees(row) and (last := await _approved(row.run_id, tool, reader, run)):
             differences = changes(last["params"], call.params)
             last["differences"] = [one.to_document() for one in differences]
             break
-    own = call_list(e for e in recording.own if e.seq < seq)
     return {
         "$type": "caxton.call-context/v1",
         "run_id": recording.run_id,
         "call": number,
-        "before": [*own[-_CALLS:]],
+        "before": call_list(_last_calls([e for e in recording.own if e.seq < seq])),
         "last_approved": last,
         "output_schema": await _output_schema(recording, call.name, reader),
     }
 
 
-async def _approved(run_id: str, tool: str, store: Streams) -> dict[str, JSON] | None:
+def _last_calls(events: Sequence[Recorded]) -> Sequence[Recorded]:
+    """Return events from the intents of the last calls on."""
+    behind = range(len(events) - 1, -1, -1)
+    intents = (n for n in behind if isinstance(events[n].event, ToolInvoked))
+    return events[min(islice(intents, _CALLS), default=0) :]
+
+
+async def _approved(
+    run_id: str, tool: str, store: Streams, run: Recording | None
+) -> dict[str, JSON] | None:
     """Return the last call to a tool in a run that people approved, and that was ok."""
     try:
-        run = await Recording.load(run_id, store)
+        run = run or await Recording.load(run_id, store)
     except CaxtonError:
         return None  # It was erased, or its log is damaged.
-    calls: list[Any] = call_list(run.own)
     approved = {
         one.event.call: one.recorded_at
         for one in run.own
         if isinstance(one.event, ApprovalDecided) and one.event.verdict == "approve"
     }
+    calls: list[Any] = call_list(run.own if approved else ())
     found = [
         one
         for one in calls

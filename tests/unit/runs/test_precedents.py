@@ -59,3 +59,23 @@ async def test_a_run_that_the_caller_may_not_see_is_none() -> None:
 
 async def test_a_run_whose_events_are_gone_is_none() -> None:
     assert await told(*APPROVED, gone=True) is None
+
+
+async def test_the_last_calls_before_it_are_told_and_an_approved_one_of_them() -> None:
+    store = MemoryStore(clock=FakeClock(), entropy=FakeEntropy())
+    others = [(invoked(n, "u"), completed(n)) for n in range(2, 8)]
+    before = (*APPROVED, *(event for one in others for event in one))
+    await store.create("run/0a").append(run_started(), *before, asked(8), suspended())
+    recording = await Recording.load("0a", store.reader)
+
+    for seq, last in ((18, 7), (16, 6), (6, 1)):
+        found: Any = await context_of(
+            recording, seq, store.reader, EVERY, lambda _: True
+        )
+        calls = [one["call"] for one in found["before"]]
+        assert calls == [*range(max(last - 4, 1), last + 1)]
+    found = await context_of(recording, 18, store.reader, EVERY, lambda _: True)
+    assert (found["last_approved"]["run_id"], found["last_approved"]["seq"]) == (
+        "0a",
+        4,
+    )

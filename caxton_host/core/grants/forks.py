@@ -207,6 +207,7 @@ def _judged_anew(
     attempt = attempt_of(event, at, journal.matches, journal.sources)
     verdict = decide(grant, attempt, journal.tallies.recorded)
     if not isinstance(verdict, Allowed):
-        return replace(event, rule=None, spends=None)
+        # The grants beside it count the call all the same, as it was made.
+        return replace(event, rule="", spends=None)
     spends: dict[str, JSON] = {**spends_of(verdict.rule, attempt.params)}
     return replace(event, rule=verdict.rule.id, spends=spends)

@@ -442,7 +442,8 @@ class Journal:
             bound.name: self._count_for(bound, invoked, at, tallies.others[bound.name])
             for bound in self.bounds
         }
-        tallies.recorded.used[invoked.rule] += 1
+        if invoked.rule:
+            tallies.recorded.used[invoked.rule] += 1
         tallies.recorded.agents += invoked.server == AGENTS
         if invoked.spends:
             tallies.recorded.spent.update(_spends(invoked))

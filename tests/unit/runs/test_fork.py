@@ -30,7 +30,17 @@ from caxton_host.runs.replay import Options, Replayed, replay
 from caxton_host.runs.run_request import ForkRequest
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeSandbox, FakeTools, Script
-from tests.scene import ANSWERS, DEMO, Scene, Watched, ended, pack, rule, types
+from tests.scene import (
+    ANSWERS,
+    DEMO,
+    Scene,
+    Watched,
+    calling,
+    ended,
+    pack,
+    rule,
+    types,
+)
 
 ANN: dict[str, JSON] = {"kind": "local", "id": "ann", "authenticated": False}
 #: What the usual run records: 1 start, 2 line, 3-4 call 1, 5 line, 6-7 call 2,
@@ -275,6 +285,17 @@ async def test_inherited_calls_count_towards_the_grants_of_a_fork() -> None:  # 
     assert numbers(forks.asked) == [2]
     [denied] = [e for e in await forks.events(run) if isinstance(e, ToolDenied)]
     assert (denied.call, denied.rule) == (3, "allow[2]")
+
+
+async def test_what_a_fork_may_not_call_itself_was_called_all_the_same() -> None:
+    # law 4: a rule that a call rules out does not forget one of the parent
+    forks = await Forks.recorded(calling("weather", "mcp__demo__echo"))
+    echo = replace(rule("demo/echo"), unless_after=rule("demo/get_weather").tools)
+
+    run = await forks.fork(3, grant=Grant(allow=(echo,)))
+
+    (denied,) = (e for e in await forks.events(run) if isinstance(e, ToolDenied))
+    assert (denied.call, denied.code) == (2, "order")
 
 
 async def test_inherited_calls_count_towards_the_limits_of_a_fork() -> None:

@@ -112,12 +112,15 @@ class ForkOptions(RunOptions):
         result: A file with another answer to the call of that event, or ``None``.
 
         module: Another module, or ``None``.
+
+        narrow: The values of ``--narrow``.
     """
 
     run: str
     seq: int
     result: Path | None
     module: Path | None
+    narrow: tuple[str, ...] = ()
 
 
 #: How a call in doubt is resolved.

@@ -21,6 +21,7 @@ from typing import TypeAlias
 from ..app.bootstrap import Running, open_store, running
 from ..app.reload import granted
 from ..config import Config
+from ..config.narrowing import narrowings
 from ..core.calls import JSON, Completed
 from ..core.grants.approvals import Unapproved
 from ..core.grants.forks import forking_point
@@ -73,7 +74,7 @@ from .output import (
     show,
     table,
 )
-from .overrides import private_of
+from .overrides import narrowed, private_of
 from .run_report import RunReport, code_of, decided, named
 from .run_target import agent_of, request_of
 from .server_probe import known
@@ -384,15 +385,21 @@ class LocalRuns:
                 module, program = read_instead(
                     options.module, parent.started, parent.limits.module
                 )
+            grant = self._granted(self.config, agent)
+            known = self.config.agents.get(agent)
             request = ForkRequest(
                 run_id=parent_id,
                 seq=options.seq,
                 actor=local_actor(),
-                grant=self._granted(self.config, agent),
+                grant=grant,
                 module=module,
                 program=program,
                 edited=self._edited(up, parent, options),
                 private=self.private,
+                bounds=narrowings(
+                    narrowed(options.narrow, grant),
+                    trusted=known.trusted if known else (),
+                ),
             )
             forked = f"{agent}, forked from run {parent_id}"
             with (

@@ -20,6 +20,14 @@ variable_option = click.option(
     help="Set a variable of the run.",
 )
 
+narrow_option = click.option(
+    "--narrow",
+    metavar="FILE|RULE",
+    multiple=True,
+    shell_complete=completion.tools_or_files,
+    help="Allow only this of the agent's grant: SERVER/TOOL, {rule}, or FILE.toml.",
+)
+
 only_option = click.option(
     "--only",
     "host",  # as --host of caxton, which is typed by mistake

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..core.analysis.checking import Known, lacking
+from ..core.analysis.checking import Known, idle, lacking
 from ..core.calls import JSON
 from ..core.grants.grants import Grant, Rule
 from ..core.names import AGENTS, BY_HAND, is_server_name, nearest
@@ -145,9 +145,14 @@ def _warn_of_strangers(config: Config, rules: Sequence[Rule]) -> None:
             note(f"warning: --allow: no server is meant by {pattern.text}{hint}")
 
 
-def narrowed(values: Sequence[str]) -> Narrowing | None:
+def narrowed(values: Sequence[str], grant: Grant | None = None) -> Narrowing | None:
     """
     Return the narrowing that ``--narrow`` describes, if it is given.
+
+    Args:
+        values: Of the option.
+
+        grant: Of the agent. A pattern that meets no rule of it is a warning.
 
     Raises:
         ConfigError: A value cannot be read, or is invalid.
@@ -155,7 +160,10 @@ def narrowed(values: Sequence[str]) -> Narrowing | None:
     from ..config import narrowing
 
     check_text("--narrow", values)
-    return narrowing.typed(values) if values else None
+    found = narrowing.typed(values) if values else None
+    for warning in idle(found.bound.grant, grant) if found and grant else ():
+        note(f"warning: {warning}")
+    return found
 
 
 def parse_server(spec: str) -> ServerConfig:

@@ -353,6 +353,8 @@ class RemoteHost(HostApi):
         _refuse(options, agent=options.module, var=options.variables)
         report = self._report(options)
         body: dict[str, JSON] = {"seq": options.seq}
+        if narrow := narrowed(options.narrow):
+            body["narrow"] = narrow.tree
         if options.result is not None:
             limit = Limits().result
             body["result"] = read_answer(options.result, "--set-result", limit)

@@ -10,9 +10,8 @@ from click.exceptions import Exit
 
 from ..core.log.projection import summarise
 from ..core.programs import LANGUAGES
-from . import completion
 from .context import HostApi, StartOptions, on_host
-from .options import overrides, variable_option
+from .options import narrow_option, overrides, variable_option
 from .output import FAILED
 from .run_input import RunInput, run_input
 
@@ -22,13 +21,7 @@ from .run_input import RunInput, run_input
 @run_input
 @variable_option
 @overrides
-@click.option(
-    "--narrow",
-    metavar="FILE|RULE",
-    multiple=True,
-    shell_complete=completion.tools_or_files,
-    help="Allow only this of the agent's grant: SERVER/TOOL, {rule}, or FILE.toml.",
-)
+@narrow_option
 @click.option(
     "--language",
     type=click.Choice(LANGUAGES),

@@ -34,7 +34,7 @@ from .context import (
     on_host,
     wait,
 )
-from .options import overrides, variable_option
+from .options import narrow_option, overrides, variable_option
 from .output import (
     FAILED,
     complain,
@@ -182,6 +182,7 @@ def resolve(
     help="Another module or program than that of RUN.",
 )
 @variable_option
+@narrow_option
 @overrides
 def fork(
     host: HostApi,
@@ -194,7 +195,7 @@ def fork(
     From there it continues under the grants that the configuration gives the agent
     now. No call may be open after SEQ; with --set-result it is any event of the call
     whose answer is replaced. Variables are those of RUN, except private ones: give
-    those again.
+    those again. --narrow is as of caxton run, and what narrows RUN narrows the fork.
 
     \b
     Exit codes: as of caxton run.
@@ -204,6 +205,7 @@ def fork(
       caxton runs fork @last --at 7
       caxton runs fork 0198 --at 6 --set-result storm.json
       caxton runs fork 0198 --at 7 --agent fixed.wasm --allow demo/echo
+      caxton runs fork 0198 --at 7 --narrow 'demo/get_*'
     """
     raise Exit(host.fork(ForkOptions(**options)))
 

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.analysis.checking import idle
 from ..core.names import is_server_name, nearest
 from ..core.programs import (
     LARGEST,
@@ -22,7 +21,6 @@ from ..errors import NotFoundError, UsageError
 from ..lib.machine import local_actor
 from ..runs.modules import Code, Library
 from .context import HostApi, StartOptions
-from .output import note
 from .overrides import narrowed, variables_of
 from .runtime import installed
 
@@ -52,9 +50,7 @@ def request_of(
             fix="leave it out, and define run() in the program",
         )
     grant = options.given.added_to(agent.grant, config, agent.name)
-    narrow = narrowed(options.narrow)
-    for warning in idle(narrow.bound.grant, grant) if narrow else ():
-        note(f"warning: {warning}")
+    narrow = narrowed(options.narrow, grant)
     library = Library(runtimes=partial(installed, host, quiet=options.quiet))
     given = options.input()
     if agent.program == _STDIN:

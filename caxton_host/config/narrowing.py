@@ -8,7 +8,7 @@ or a file of the host.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -104,11 +104,30 @@ def typed(values: Sequence[str]) -> Narrowing:
     Raises:
         ConfigError: One is invalid. The error names file, line and key.
     """
+    return _read(values, _part)
+
+
+def written(text: str) -> Narrowing:
+    """
+    Read the narrowing that a text describes, as a file would.
+
+    >>> written('allow = [{ tools = ["crm/*"] }]').tree["allow"]
+    [{'tools': ['crm/*']}]
+
+    Raises:
+        ConfigError: It is invalid. The error names line and key.
+    """
+    return _read([text], lambda text: _parsed(text.encode(), "the narrowing"))
+
+
+def _read(
+    values: Sequence[str], part_of: Callable[[str], tuple[dict[str, Any], At]]
+) -> Narrowing:
     grant = Grant()
     tree: dict[str, list[Any]] = {kind: [] for kind in KINDS}
     for value in values:
         try:
-            part, at = _part(value)
+            part, at = part_of(value)
             read = _grant(part, at)
         except ConfigError as exc:
             if exc.line is None or exc.file == _OPTION:
@@ -129,14 +148,17 @@ def typed(values: Sequence[str]) -> Narrowing:
 
 def _part(value: str) -> tuple[dict[str, Any], At]:
     if value.endswith(".toml"):
-        at = place(value)
-        data = read_bytes(Path(value), at)
-        tree = parse_toml(data, at)
-        return tree, place(value, Lines(text_of(data, at)))
+        return _parsed(read_bytes(Path(value), place(value)), value)
     at = place(_OPTION)
     if value.startswith("{"):
         return parse_toml(f"allow = [{value}]".encode(), at), at
     return {"allow": [{"tools": [value]}]}, at
+
+
+def _parsed(data: bytes, shown: str) -> tuple[dict[str, Any], At]:
+    at = place(shown)
+    tree = parse_toml(data, at)
+    return tree, place(shown, Lines(text_of(data, at)))
 
 
 def place(shown: str, lines: Lines | None = None) -> At:

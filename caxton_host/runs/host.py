@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from ..core.calls import JSON
 from ..core.commands import entry_of
 from ..core.grants.approvals import lapsed
-from ..core.grants.bounds import TODAY, Bound, bounds_of, reached
+from ..core.grants.bounds import TODAY, Bound, beside, bounds_of, reached
 from ..core.grants.call_terms import Terms
 from ..core.grants.forks import forking_point
 from ..core.grants.grants import Grant
@@ -551,7 +551,10 @@ class Host:
                 call=error.call,
                 fix="fork before it, or pass its answer with --set-result",
             )
-        before = parent.started
+        bounds = parent.started.bounds
+        more = beside(bounds_of(bounds), request.bounds)
+        bounds = (*bounds, *(bound.to_payload() for bound in more))
+        before = replace(parent.started, bounds=bounds)
         module = request.module or await self.store.reader.blob(before.module_sha256)
         prepared = await self.sandbox.prepare(module, parent.limits, before.entry)
         offered = await self._offered_again(tools, before)

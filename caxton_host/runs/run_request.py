@@ -186,6 +186,8 @@ class ForkRequest:
         edited: Replaces the answer of the call of that event.
 
         private: Variables for servers only, never for the agent or the log.
+
+        bounds: Narrowings that bind the fork beside those of its parent.
     """
 
     run_id: str
@@ -196,6 +198,7 @@ class ForkRequest:
     program: Program | None = None
     edited: Completed | None = None
     private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
+    bounds: tuple[Bound, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -598,9 +598,21 @@ class Service:
         run_id: str,
         seq: int,
         edited: Completed | None = None,
+        narrow: JSON = None,
     ) -> str:
         """
         Start a run that begins with what another did, up to event *seq*.
+
+        Args:
+            who: The principal.
+
+            run_id: The run.
+
+            seq: The event.
+
+            edited: The answer of its call, instead of the recorded one.
+
+            narrow: See `Submission`.
 
         Raises:
             NotFoundError, ForbiddenError: *who* may not fork it, or not with an
@@ -623,6 +635,7 @@ class Service:
             grant=agent.grant,
             edited=edited,
             private=self._private(who, row),
+            bounds=narrowings(narrow, trusted=agent.trusted),
         )
 
         async def driving(begun: Callable[[str], None]) -> None:

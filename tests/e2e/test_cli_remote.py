@@ -349,6 +349,11 @@ def test_a_run_there_is_ended_forked_and_not_resumed(both: Both) -> None:
     edited = ("runs", "fork", parent, "--at", "3", "--set-result", "answer.json")
     assert both.there(*edited, "--json").document["forked_from"]["run"] == parent
     assert both.same("runs", "fork", parent, "--at", "99").code == 2
+    less = ("runs", "fork", parent, "--at", "1", "--narrow", "none/*")
+    bound, there = both.here(*less), both.there(*less)
+    assert "warning: --narrow" in bound.err
+    assert "as the run was narrowed, rule narrow" in there.err
+    assert VARIES.sub("", there.err) in VARIES.sub("", bound.err)
 
 
 def test_a_call_in_doubt_is_resolved_there(shell: Shell) -> None:

@@ -24,6 +24,7 @@ NARROW, PARENT, TODAY = _NAMES = "narrow", "parent", "today"
 
 _SAYS = {NARROW: "as the run was narrowed", TODAY: "in the grants of today"}
 _OF_CALLER = "in the grants of the agent that called this one"
+_MOST = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +194,40 @@ def targets(names: Iterable[JSON]) -> set[tuple[str, str]]:
 def names_of(called: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     """Return ``SERVER/TOOL`` of each tool, in order."""
     return tuple(sorted(f"{server}/{tool}" for server, tool in called))
+
+
+def beside(known: Sequence[Bound], more: Iterable[Bound]) -> tuple[Bound, ...]:
+    """
+    Return narrowings with names that none of the *known* grants has.
+
+    Their budgets are apart from those of the known ones too.
+
+    >>> once = Bound(name="narrow", grant=Grant())
+    >>> [one.name for one in beside([once], [once])]
+    ['narrow.narrow']
+
+    Raises:
+        UsageError: There are too many.
+    """
+    found = [*known]
+    for bound in more:
+        while bound.name in {one.name for one in found}:
+            bound = _below(bound)  # noqa: PLW2901 -- until its name is free
+        found.append(bound)
+    if sum(one.narrows for one in found) > _MOST:
+        raise UsageError(
+            f"a run has at most {_MOST} narrowings", fix="write one of them with less"
+        )
+    return tuple(found[len(known) :])
+
+
+def _below(bound: Bound) -> Bound:
+    rules = tuple(
+        replace(rule, name=f"{NARROW}.{rule.name}") if rule.budgets else rule
+        for rule in bound.grant.allow
+    )
+    name, grant = f"{NARROW}.{bound.name}", replace(bound.grant, allow=rules)
+    return replace(bound, name=name, grant=grant)
 
 
 def handed(

@@ -356,7 +356,8 @@ async def fork(asked: Asked) -> Response:
         recording = await asked.service.recording(asked.who, run_id)
         point = forking_point(recording.history, seq, edit=True)
         edited = _given(asked, recording, point.edited)
-    new = await asked.service.fork(asked.who, run_id, seq, edited)
+    narrow = asked.body.get("narrow")
+    new = await asked.service.fork(asked.who, run_id, seq, edited, narrow)
     return await going_on(asked, new)
 
 
@@ -607,11 +608,12 @@ OPERATIONS: tuple[Operation, ...] = (
         path="/runs/{run}/fork",
         about="Fork a run: start one that begins with its events up to `seq`. With "
         "`result`, the call of that event gets this result; that requires the scope "
-        "`decide` too.",
+        "`decide` too. `narrow` binds the calls that it makes itself, beside what "
+        "narrows the run already.",
         scopes=("run",),
         handler=fork,
         parameters=(WAIT,),
-        body=takes(["seq"], seq=_SEQ, result=_RESULT),
+        body=takes(["seq"], seq=_SEQ, result=_RESULT, narrow=_NARROW),
         answers=STARTED,
         problems=_PROBLEMS,
     ),

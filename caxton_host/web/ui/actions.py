@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from ...config.narrowing import written
 from ...core.calls import JSON
 from ...errors import CaxtonError
 from ..edge.messages import Refusal, problem_of
@@ -52,6 +53,8 @@ async def _fork(asking: Asking, fields: Fields) -> str:
     body: dict[str, JSON] = {"seq": _seq(fields)}
     if fields.get("result", "").strip():
         body["result"] = _result(fields["result"])
+    if (text := fields.get("narrow", "")).strip():
+        body["narrow"] = {**written(text).tree}
     new = await asking.of("forkRun", body, run=fields["run"])
     return f"/ui/runs/{new['run_id']}"
 

@@ -24,6 +24,7 @@ from caxton_host.core.log.events import (
 )
 from caxton_host.core.log.projection import summarise
 from caxton_host.core.log.requests import GiveResult
+from caxton_host.errors import UsageError
 from caxton_host.lib import codec
 from caxton_host.runs.explain import explained_call, explanation
 from caxton_host.runs.recording import Recording
@@ -33,6 +34,7 @@ from tests.scene import ANSWERS, DEMO, Scene, Watched, calling, rule
 from tests.unit.runs.test_resume import ANN
 
 ECHO, WEATHER = "mcp__demo__echo", "mcp__demo__get_weather"
+ANY = "demo/*"
 WIDE = Grant(allow=(rule("demo/*", "shell/*"),))
 
 
@@ -185,6 +187,93 @@ async def test_a_fork_stays_narrowed() -> None:
     assert isinstance(events[0], RunStarted)
     assert bounds_of(events[0].bounds) == scene.request.bounds
     assert denials(events) == [(3, "narrow", "not_granted")]
+
+
+async def forked(scene: Scene, seq: int, grant: Grant = DEMO, **narrow: JSON) -> Scene:
+    """Fork a run with rules of its own, and go on with the fork."""
+    bounds = narrowings(narrow) if narrow else ()
+    request = ForkRequest(
+        run_id=scene.run_id, seq=seq, actor=ANN, grant=grant, bounds=bounds
+    )
+    scene.run_id = await scene.host.fork(request)
+    return scene
+
+
+async def test_a_fork_is_narrowed_and_what_it_inherits_is_not_judged_again() -> None:
+    # laws 3, 4, 5: 1 start, 2-3 call 1, 4-5 call 2
+    scene = Scene(calling(ECHO, ECHO, WEATHER, ECHO))
+    scene.request = replace(scene.request, names={})
+    await scene.run()
+
+    await forked(scene, 5, allow=[{"tools": ["demo/get_*"]}])
+
+    assert denials(await scene.events()) == [(4, "narrow", "not_granted")]
+    recording = await Recording.load(scene.run_id, scene.store.reader)
+    last = [e.seq for e in recording.own if isinstance(e.event, ToolInvoked)][-1]
+    assert explanation(recording, {}, last)["rule"] == "narrow"
+    assert (await scene.replay()).verdict == "identical"
+
+
+@pytest.mark.parametrize(
+    ("terms", "code"), [({"calls": 2}, "budget"), ({"unless_after": [ANY]}, "order")]
+)
+@pytest.mark.parametrize("grant", [DEMO, Grant(allow=(rule("demo/echo"),))])
+async def test_what_a_fork_inherits_counts_for_its_narrowing(
+    terms: dict[str, JSON], code: str, grant: Grant
+) -> None:
+    """As in a resumed run: also what the grant of today would not allow."""
+    scene = Scene(calling(WEATHER, WEATHER, ECHO))
+    scene.request = replace(scene.request, names={})
+    await scene.run()
+
+    await forked(scene, 5, grant, allow=[{"tools": ["demo/*"], **terms}])
+
+    assert denials(await scene.events()) == [(3, "narrow.allow[1]", code)]
+
+
+async def test_a_fork_of_a_narrowed_run_is_bound_by_both_narrowings() -> None:
+    # law 4
+    scene = narrowed("demo/*", terms={"calls": "6/day"}, script=calling(*[ECHO] * 4))
+    await scene.run()
+
+    await forked(scene, 3, allow=[{"tools": ["demo/*"], "calls": "1/day"}])
+
+    events = await scene.events()
+    assert isinstance(events[0], RunStarted)
+    first, second = bounds_of(events[0].bounds)
+    assert (first,) == scene.request.bounds
+    assert second.name == "narrow.narrow"
+    # Equal rules of two narrowings spend two budgets.
+    accounts = [one.grant.allow[0].account for one in (first, second)]
+    assert accounts[1] == f"narrow.{accounts[0]}"
+    third, fourth = ((n, "narrow.narrow.allow[1]", "budget") for n in (3, 4))
+    assert denials(events) == [third, fourth]
+    assert (await scene.replay()).verdict == "identical"
+
+
+async def test_a_fork_is_not_narrowed_without_end() -> None:
+    scene = narrowed("demo/*")
+    await scene.run()
+    for _ in range(7):
+        await forked(scene, 1, allow=[{"tools": ["demo/*"]}])
+
+    with pytest.raises(UsageError, match="at most 8 narrowings"):
+        await forked(scene, 1, allow=[{"tools": ["demo/*"]}])
+    await forked(scene, 1)
+
+    assert denials(await scene.events()) == []
+
+
+async def test_a_fork_asks_no_server_that_its_narrowing_never_allows() -> None:
+    scene = Scene(calling(ECHO))
+    scene.request = replace(scene.request, names={}, grant=WIDE)
+    await scene.run()
+    source = Listed(ANSWERS)
+    scene.host = replace(scene.host, tools=source)
+
+    await forked(scene, 1, WIDE, allow=[{"tools": ["shell/*"]}])
+
+    assert source.servers == [["shell"]]
 
 
 async def test_a_narrowed_run_replays() -> None:  # law 5

@@ -367,6 +367,25 @@ async def test_a_fork_begins_with_what_the_run_did(tmp_path: Path) -> None:
     assert foreign.status_code == 404
 
 
+async def test_a_fork_can_be_narrowed(tmp_path: Path) -> None:
+    # law 4
+    office = Office(tmp_path)
+    run_id = await office.start()
+    await office.done(run_id)
+    where = f"/api/v1/runs/{run_id}/fork?wait=20"
+
+    async with calling(office) as client:
+        less = await client.post(where, json={"seq": 1, "narrow": {"allow": []}})
+        wrong = await client.post(
+            where, json={"seq": 1, "narrow": {"allow": [{"tool": ["demo/*"]}]}}
+        )
+
+    assert less.json()["calls"]["denied"] == 1
+    assert [one["name"] for one in less.json()["bounds"]] == ["narrow"]
+    assert wrong.status_code == 422
+    assert "narrow: allow[1].tool:" in wrong.json()["detail"]
+
+
 async def test_a_call_is_explained_as_things_stood(tmp_path: Path) -> None:
     office = Office(tmp_path)
     run_id = await office.start()

@@ -564,6 +564,26 @@ async def test_a_run_is_forked_with_another_answer(tmp_path: Path) -> None:
     assert "1 call differs" in both.text
 
 
+async def test_a_run_is_forked_with_less_than_its_grant(tmp_path: Path) -> None:
+    # law 4
+    office = Office(tmp_path)
+    run = await office.start(BOSS)
+    await office.done(run)
+    rules = '# less\r\n[[allow]]\r\ntools = ["none/*"]\r\n'
+    wrong = rules.replace("tools", "tool")
+    async with browsing(office) as client:
+        done = await sent(client, "forkRun", run=run, seq="1", narrow=rules)
+        path = done.headers["location"]
+        new = path.split("/")[3].partition("?")[0]
+        await office.done(new)
+        denied = await client.get(f"/ui/runs/{new}?seq=2")
+        refused = await sent(client, "forkRun", run=run, seq="1", narrow=wrong)
+
+    assert "by <code>narrow</code>" in denied.text
+    assert refused.status_code == 422
+    assert "the narrowing:3: allow[1].tool: unknown key" in refused.text
+
+
 @pytest.mark.parametrize(
     ("action", "fields"),
     [

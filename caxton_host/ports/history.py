@@ -209,6 +209,15 @@ class Readings(Tails, Protocol):
         """Return how many events the log has, and the root of the tree over them."""
         ...
 
+    async def leaf(self, stream: str, seq: int) -> int | None:
+        """
+        Return the index of an event in the tree, from 0.
+
+        Returns:
+            ``None``: The tree does not have it yet, or it has a million newer ones.
+        """
+        ...
+
 
 class LogReader(Readings, Streams, Protocol):
     """All that a host reads of its log."""

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import cast
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
@@ -45,11 +45,9 @@ from .database import Columns, Query, rows
 from .diagnosis import unreadable
 from .drafts import payload_missing
 from .erasure import RecordedErasure, erasures
+from .places import Place, key_of, order_of, place_columns
 from .reader import Reader
-from .schema import ENVELOPE, blobs, events, payloads, xid
-
-#: The sort key of an event in the log.
-_Place: TypeAlias = tuple[int, ...]
+from .schema import ENVELOPE, blobs, events, payloads
 
 _FIELDS = tuple(Sealed.__dataclass_fields__)
 
@@ -134,17 +132,6 @@ class Exporter:
             raise unreadable(exc) from None
 
 
-def _order(engine: sa.Engine) -> list[sa.ColumnElement[int]]:
-    """Return the columns that events are ordered by."""
-    shared = engine.dialect.name == "postgresql"
-    first = [cast("sa.ColumnElement[int]", xid)] if shared else []
-    return [*first, events.c.position]
-
-
-def _places(engine: sa.Engine) -> list[sa.ColumnElement[object]]:
-    return [sa.cast(column, sa.Text) for column in _order(engine)]
-
-
 class _Tree:
     """
     The tree over the log, as the roots of its parts.
@@ -159,13 +146,13 @@ class _Tree:
         self._engine = engine
         self._size = 0
         self._roots: list[bytes] = []
-        self._first: list[_Place] = []
+        self._first: list[Place] = []
 
     def grow(self, size: int) -> None:
         """Read what came since, up to *size* events."""
         if size == self._size:
             return
-        start = self._first[-1] if self._first else (0,) * len(_order(self._engine))
+        start = self._first[-1] if self._first else (0,) * len(order_of(self._engine))
         # The last one may not have been whole.
         del self._first[-1:], self._roots[-1:]
         self._size = size
@@ -177,7 +164,7 @@ class _Tree:
             *before, position = page[-1][1]
             start = (*before, position + 1)
 
-    def prove(self, place: _Place) -> tuple[int, tuple[bytes, ...]]:
+    def prove(self, place: Place) -> tuple[int, tuple[bytes, ...]]:
         """
         Return the number and the proof of the event at a place.
 
@@ -194,13 +181,11 @@ class _Tree:
                     return at, tuple(prove_in_parts(self._roots, hashes, at))
         raise _strange()
 
-    def _read(self, start: _Place, limit: int) -> list[tuple[bytes, _Place]]:
+    def _read(self, start: Place, limit: int) -> list[tuple[bytes, Place]]:
         """Return hash and place of at most *limit* events from a place on."""
-        order = _order(self._engine)
-        *first, position = start
-        key = *(sa.cast(str(one), xid.type) for one in first), sa.literal(position)
-        query = sa.select(events.c.hash, *_places(self._engine)).order_by(*order)
-        query = query.where(sa.tuple_(*order) >= sa.tuple_(*key))
+        columns = order_of(self._engine)
+        query = sa.select(events.c.hash, *place_columns(self._engine))
+        query = query.where(sa.tuple_(*columns) >= key_of(start)).order_by(*columns)
         with self._engine.connect() as connection:
             found = rows(connection, query.limit(limit))
             return [(hash_, tuple(map(int, place))) for hash_, *place in found]
@@ -273,7 +258,7 @@ class _Export:
                 payloads.c.salt,
                 payloads.c.payload,
                 events.c.digest,
-                *_places(self._engine),
+                *place_columns(self._engine),
             )
             .join_from(events, payloads, isouter=True)
             .where(events.c.stream == name)
@@ -296,7 +281,7 @@ class _Export:
 
     def _erased(self, name: str, sealed: Sequence[Sealed]) -> RecordedErasure | None:
         with self._engine.connect() as connection:
-            found = erasures(connection, *_places(self._engine)).get(name)
+            found = erasures(connection, *place_columns(self._engine)).get(name)
         if found is None:
             if any(event.payload is None for event in sealed):
                 raise payload_missing(name)
@@ -308,7 +293,7 @@ class _Export:
         return found
 
     def _hashes(self) -> Iterator[bytes]:
-        query = sa.select(events.c.hash).order_by(*_order(self._engine))
+        query = sa.select(events.c.hash).order_by(*order_of(self._engine))
         query = query.limit(self._note.checkpoint.size)
         with (
             self._engine.connect() as connection,

@@ -553,6 +553,11 @@ class MemoryReader:
         grown.extend(event.hash for event in self._store.events)
         return grown.size, grown.root()
 
+    async def leaf(self, stream: str, seq: int) -> int | None:
+        """Return the index of an event in the tree."""
+        places = ((one.stream, one.seq) for one in self._store.events)
+        return next((n for n, at in enumerate(places) if at == (stream, seq)), None)
+
 
 class MemoryProjections:
     """See `caxton_host.ports.serving.Projections`."""

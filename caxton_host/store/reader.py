@@ -30,6 +30,7 @@ from .database import Columns, Database, Query, pages
 from .drafts import chosen
 from .erasure import erased_runs
 from .lists import begins, due, going_on, listed, next_due, under_way, waiting
+from .places import leaf
 from .projections import COLUMNS, run_row
 from .schema import (
     ENVELOPE,
@@ -348,6 +349,10 @@ class Reader:
             raise LogBrokenError(
                 "the stored tree of the log is not valid", fix="caxton audit verify"
             ) from None
+
+    async def leaf(self, stream: str, seq: int) -> int | None:
+        """Return the index of an event in the tree; see `places.leaf`."""
+        return await self._database.read(lambda found: leaf(found, stream, seq))
 
     async def row(self, run_id: str) -> RunRow | None:
         """Return the run with that id, or ``None``."""

@@ -6,8 +6,10 @@ import asyncio
 
 from starlette.responses import Response
 
+from ...core.log.checkpoint import parse_note
 from ...core.log.runs import erasure_document
-from .operations import Answer, Asked, Operation, answer, takes
+from ...core.names import stream_of
+from .operations import IN_PATH, Answer, Asked, Operation, Parameter, answer, takes
 from .runs import REASON
 
 
@@ -30,6 +32,24 @@ async def verify(asked: Asked) -> Response:
     """Begin to verify the log."""
     asked.desk.verifying.start(asked.who, full=bool(asked.body.get("full")))
     return await verification(asked)
+
+
+async def place(asked: Asked) -> Response:
+    """Return the place of an event in the tree of the log."""
+    run_id = (await asked.service.row(asked.who, asked.path["run"])).run_id
+    reader, seq = asked.service.store.reader, asked.number("seq")
+    leaf = await reader.leaf(stream_of(run_id), seq)
+    note = None if leaf is None else await reader.checkpoint(leaf + 1)
+    signed = parse_note(note.encode()).checkpoint.size if note else None
+    return answer(
+        {
+            "$type": "caxton.place/v1",
+            "run_id": run_id,
+            "seq": seq,
+            "leaf": leaf,
+            "checkpoint": signed,
+        }
+    )
 
 
 async def bundle(asked: Asked) -> Response:
@@ -74,6 +94,28 @@ OPERATIONS: tuple[Operation, ...] = (
         handler=verify,
         body=takes(full={"type": "boolean"}),
         answers={200: _VERIFICATION},
+    ),
+    Operation(
+        id="placeOfEvent",
+        reads=True,
+        method="GET",
+        path="/runs/{run}/place",
+        about="Show which leaf of the tree an event is, from 0, and the size of the "
+        "smallest checkpoint that covers it. Either is null while there is none, and "
+        "`leaf` also if the tree has a million newer events.",
+        scopes=("auditor",),
+        shows="place",
+        handler=place,
+        parameters=(
+            Parameter(
+                name="seq",
+                about="The number of the event.",
+                schema=IN_PATH["seq"][0],
+                required=True,
+            ),
+        ),
+        answers={200: Answer(about="Its place.", schema="Place")},
+        problems=("not-found",),
     ),
     Operation(
         id="exportRun",

@@ -399,6 +399,13 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
     "Checkpoint": _document(
         "checkpoint", origin=_TEXT, size=_NUMBER, root=_TEXT, note=_TEXT
     ),
+    "Place": _document(
+        "place",
+        run_id=_TEXT,
+        seq=_NUMBER,
+        leaf=_MAYBE_NUMBER,
+        checkpoint=_MAYBE_NUMBER,
+    ),
     "Verification": _document(
         "verification",
         tree=_MAP,

@@ -166,12 +166,19 @@ async def _chosen(
     return {
         **told,
         "of_chosen": own,
+        "places": await _places(asking, run_id, {own[0]["seq"], own[-1]["seq"]}),
         "invoked": _payload(own, "ToolInvoked"),
         "attempts": 1 + sum(one["type"] == "ToolRetried" for one in own),
         "answer": said or _payload(own, "ToolFailed") or _payload(own, "ToolDenied"),
         "images": [one["sha256"] for one in blobs if one.get("media_type") in IMAGES],
         "child": _child(run_id, own),
     }
+
+
+async def _places(asking: Asking, run_id: str, seqs: Iterable[int]) -> Any:  # noqa: ANN401 -- documents
+    """Return where events are in the tree, for who may know of those of others."""
+    found = [await asking.maybe("placeOfEvent", run=run_id, seq=seq) for seq in seqs]
+    return {one["seq"]: one for one in found if one}
 
 
 def _child(run_id: str, events: Iterable[Mapping[str, Any]]) -> str | None:

@@ -104,7 +104,11 @@ async def test_an_event_that_was_drawn_early_and_came_late_has_its_place(
             other.execute("BEGIN")
         assert (await store.seal()).checkpoint.size == 3
         await store.create("run/c").append(run_started())
+        leaf = store.reader.leaf
+        assert await leaf("run/c", 1) is None
         signed = await store.seal()
+        leaves = [await leaf(one, 1) for one in ("run/a", "x", "run/b", "run/c")]
+        assert leaves == [0, 1, 2, 3]
     found = await checked(postgres_url, tmp_path)
     assert {fault.kind for fault in found.faults} == {"payload"}  # of the intruder
     assert found.checkpoint == signed.checkpoint

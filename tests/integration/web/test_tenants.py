@@ -90,6 +90,7 @@ ROUTES: Mapping[str, Row] = {
     "runResult": Row(GONE, auditor=True),
     "runEvents": Row(GONE, auditor=True),
     "runBlob": Row(GONE, auditor=True),
+    "placeOfEvent": Row(REFUSED, auditor=True, query="?seq=2"),
     "explainCall": Row(GONE, auditor=True, query="?seq=2"),
     "traceCall": Row(GONE, auditor=True, query="?seq=2"),
     "callContext": Row(GONE, auditor=True, query="?seq=2"),

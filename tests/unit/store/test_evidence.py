@@ -407,6 +407,25 @@ async def test_the_same_log_has_the_same_checkpoint(tmp_path: Path) -> None:
         assert connection.execute(count).fetchone() == (1,)
 
 
+@pytest.mark.parametrize("gap", [0, 100])
+async def test_a_leaf_is_the_place_that_a_bundle_proves(
+    tmp_path: Path, gap: int
+) -> None:
+    """Also where positions are free, as after a copy."""
+    _, note = await written(tmp_path)
+    moved = "; ".join(
+        f"UPDATE {table} SET position = position + {gap}"
+        for table in ("events", "payloads", "tree")
+    )
+    forge(tmp_path, lambda db: db.executescript(moved))
+    async with opened(tmp_path, write=False) as store:
+        key = Keyring(tmp_path / "state").public_key()
+        data = await export(store.reader, "b", note, key)
+        leaves = [await store.reader.leaf("run/b", seq) for seq in (1, 5, 6)]
+    (part,) = parse_bundle(iter(data.splitlines(keepends=True))).header.parts
+    assert leaves == [1, part.index, None]
+
+
 async def test_two_hosts_grow_one_tree(tmp_path: Path) -> None:
     async with opened(tmp_path) as one, opened(tmp_path) as two:
         a, b = one.create("run/a"), two.create("run/b")

@@ -171,14 +171,22 @@ async def test_checkpoints_are_there_for_who_keeps_them_elsewhere(
         signed = Checkpoint(origin="log", size=size, root=bytes(32))
         line = Signature(name="log", key_id=b"1234", raw=bytes(64))
         office.scene.store.reader.notes[size] = Note.of(signed, [line]).text()
+    run_id = await office.start()
+    await office.done(run_id)
 
     async with calling(office) as client:
+        where = f"/api/v1/runs/{run_id}/place?seq="
+        first, later = [
+            (await client.get(f"{where}{seq}", headers=BOSS)).json() for seq in (2, 99)
+        ]
         newest = (await client.get("/api/v1/checkpoints/latest", headers=BOSS)).json()
         covering = (await client.get("/api/v1/checkpoints/2", headers=BOSS)).json()
         none = await client.get("/api/v1/checkpoints/10", headers=BOSS)
         odd = await client.get("/api/v1/checkpoints/x", headers=BOSS)
 
     assert (newest["size"], covering["size"]) == (9, 3)
+    assert (first["leaf"], first["checkpoint"]) == (1, 3)
+    assert (later["leaf"], later["checkpoint"]) == (None, None)
     assert newest["note"] == office.scene.store.reader.notes[9]
     assert (none.status_code, odd.status_code) == (404, 404)
 

@@ -65,6 +65,19 @@ async def test_a_log_is_verified_from_its_page(tmp_path: Path) -> None:
     assert "token boss" in after.text
 
 
+async def test_a_call_has_its_leaf_of_the_tree(tmp_path: Path) -> None:
+    # law 8
+    office = Office(tmp_path)
+    run = await ended_run(office)
+    async with browsing(office) as client:
+        signed = await client.get(f"/ui/runs/{run}?seq=2")
+    async with browsing(office, "ann") as client:
+        hidden = await client.get(f"/ui/runs/{run}?seq=2")
+
+    assert "1, covered by no checkpoint yet" in signed.text
+    assert "Leaf of the tree" not in hidden.text
+
+
 async def test_one_verification_is_under_way_and_its_page_counts(
     tmp_path: Path,
 ) -> None:

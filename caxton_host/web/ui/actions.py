@@ -9,7 +9,7 @@ from ...config.narrowing import written
 from ...core.calls import JSON
 from ...errors import CaxtonError
 from ..edge.messages import Refusal, problem_of
-from . import access, servers
+from . import access, grants, servers
 from .asking import Action, Asking, Fields, Shown, number
 from .forms import json_of, typed
 
@@ -139,5 +139,6 @@ ACTIONS: Mapping[str, tuple[Action, str]] = {
     "createToken": (access.made, ""),
     "revokeToken": (access.revoked, "The token is revoked."),
     "thaw": (_simple("thaw", "kind", "name", "reason"), "It is thawed."),
+    **grants.ACTIONS,
     **servers.ACTIONS,
 }

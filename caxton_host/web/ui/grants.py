@@ -10,7 +10,7 @@ from typing import Any
 from ...core.analysis.rejudge import ALLOWED, ASKS
 from ...core.calls import JSON
 from ...errors import ForbiddenError
-from .asking import Asking, Shown, View
+from .asking import Action, Asking, Fields, Shown, View
 from .views import micros
 
 #: Events that are read where nothing is tried: the page must come at once.
@@ -28,13 +28,23 @@ _MAY = {
 
 
 async def agent(asking: Asking) -> Shown:
+    """Show an agent."""
+    query = asking.request.query_params
+    return await _shown(asking, asking.request.path_params["agent"], query)
+
+
+async def tried(asking: Asking, fields: Fields) -> Shown:
     """Show an agent, and what a changed rule would have done."""
-    name, query = asking.request.path_params["agent"], asking.query
+    # A text of some length fits into no address.
+    return await _shown(asking, fields["name"], fields)
+
+
+async def _shown(asking: Asking, name: str, said: Fields) -> Shown:
     found = await asking.of("showGrants", name=name)
-    given = {key: query.get(key, "") for key in ("rule", "toml", "since", "until")}
+    given = {key: said.get(key, "") for key in ("rule", "toml", "since", "until")}
     given["toml"] = given["toml"].replace("\r\n", "\n")  # As forms send lines.
     # The text may be empty: then the rule is taken away.
-    tried = "toml" in asking.request.query_params
+    tried = "toml" in said
     body: dict[str, JSON] = {} if tried else {"events": _GLANCE}
     body |= {key: micros(key, given[key]) for key in ("since", "until") if given[key]}
     if tried:
@@ -91,3 +101,4 @@ def _change(one: Mapping[str, Any]) -> str:
 
 #: Paths below ``/ui``, and their pages.
 VIEWS: Mapping[str, View] = {"/agents/{agent}": agent}
+ACTIONS: Mapping[str, tuple[Action, str]] = {"judgeHistory": (tried, "")}

@@ -458,6 +458,8 @@ async def test_where_nothing_can_be_changed_every_action_says_why(
     said = "nothing can be changed, started or signed here: it is a bundle"
     if action == "startVerification":
         assert found.status_code == 303
+    elif action == "judgeHistory":
+        assert "no agent" in found.text  # It reads: a bundle has no rules.
     else:
         assert (found.status_code, said in found.text) == (403, True)
     assert (bundle.status_code, said in bundle.text) == (403, True)

@@ -427,15 +427,15 @@ async def test_a_changed_rule_shows_the_calls_that_it_would_deny_and_its_text(
     office.config = replace(office.config, agents={"weather": agent})
     run = await office.start(ANN)
     await office.done(run)
-    new = '[[agents.weather.allow]]\ntools = ["demo/echo"]\n'
+    # Longer than an address may be.
+    new = f'# {"x" * 9000}\n[[agents.weather.allow]]\ntools = ["demo/echo"]\n'
     tried = {"rule": "allow[1]", "toml": new.replace("\n", "\r\n")}
     async with browsing(office, "eve") as client:
         page = await client.get("/ui/agents/weather")
-        strict = await client.get(f"/ui/agents/weather?{urlencode(tried)}")
+        strict = await sent(client, "judgeHistory", name="weather", **tried)
         gone = await client.get("/ui/agents/weather?toml=&rule=allow[1]")
-        none = await client.get(
-            f"/ui/agents/weather?{urlencode(tried)}&until=2020-01-01T00:00"
-        )
+        past = {**tried, "until": "2020-01-01T00:00"}
+        none = await sent(client, "judgeHistory", name="weather", **past)
 
     assert "allowed 1, denied 0" in page.text
     assert "as in the file" in page.text

@@ -10,13 +10,12 @@ from functools import partial
 from typing import Any
 
 from ...config.model import TRACE_ID
-from ...core.log.events import ToolInvoked, from_payload
-from ...core.log.runs import GOING_ON, callee_of
-from ...core.names import stream_of
+from ...core.log.runs import GOING_ON
 from ...errors import UsageError
 from ..edge.messages import Refusal
 from .asking import Asking, Shown, View
 from .forms import fields_of
+from .lanes import hang
 from .timeline import Row, rows_of
 from .views import address, may
 
@@ -44,6 +43,7 @@ async def run(asking: Asking) -> Shown:
     hashes = {one["seq"]: one["hash"] for one in got["events"]}
     events: list[dict[str, Any]] = [e for e in got["events"] if e["seq"] > after]
     rows = rows_of(events)
+    await hang(asking, rows, events)
     chosen = next((row for row in rows if seq in row.seqs), None)
     values: dict[str, Any] = {
         "run": found,
@@ -62,6 +62,9 @@ async def run(asking: Asking) -> Shown:
         if found["state"] in GOING_ON and not got["more"]
         else None,
         "after": got["cursor"] or "",
+        # The events of the runs that answer its calls are not in its stream.
+        "counting": found["state"] == "running"
+        and any(row.child and row.ended is None for row in rows),
     }
     if chosen:
         values |= await _chosen(asking, run_id, chosen, events)
@@ -171,7 +174,6 @@ async def _chosen(
         "attempts": 1 + sum(one["type"] == "ToolRetried" for one in own),
         "answer": said or _payload(own, "ToolFailed") or _payload(own, "ToolDenied"),
         "images": [one["sha256"] for one in blobs if one.get("media_type") in IMAGES],
-        "child": _child(run_id, own),
     }
 
 
@@ -179,16 +181,6 @@ async def _places(asking: Asking, run_id: str, seqs: Iterable[int]) -> Any:  # n
     """Return where events are in the tree, for who may know of those of others."""
     found = [await asking.maybe("placeOfEvent", run=run_id, seq=seq) for seq in seqs]
     return {one["seq"]: one for one in found if one}
-
-
-def _child(run_id: str, events: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return the run that answers a call of an agent."""
-    for one in events:
-        if one["type"] == "ToolInvoked" and one["payload"] is not None:
-            event = from_payload(one["type"], one["schema_version"], one["payload"])
-            assert isinstance(event, ToolInvoked)  # noqa: S101 -- by its type
-            return callee_of(stream_of(run_id), event)
-    return None
 
 
 async def diff(asking: Asking) -> Shown:

@@ -3,6 +3,9 @@ The rows of a run's timeline: a call and its answer are one row.
 
 Each row has a bar: when it began and how long it took, in millionths of the time that
 the rows cover. The time for which the run was suspended is left out.
+
+Calls of a program that are recorded with the same fuel are a batch: it did nothing between
+them. Sessions use none, so of their calls no more is said than that they overlap.
 """
 
 from __future__ import annotations
@@ -10,8 +13,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
+from ...core.log.events import ToolInvoked, from_payload
+from ...core.log.runs import callee_of
 from ...core.names import AGENTS
 
 SCALE = 1_000_000
@@ -57,6 +63,14 @@ class Row:
         notes: What else happened: retries, approvals, questions, a run that answers.
 
         lane: 0, or more for what was under way beside others.
+
+        fuel: What the program had used when it made the call; 0: unknown.
+
+        batch: The first and the last call of its batch; ``None``: it is in none.
+
+        callee: The run that answers it.
+
+        child: The calls of that run, if they are shown.
     """
 
     seq: int
@@ -69,6 +83,10 @@ class Row:
     seqs: list[int] = field(default_factory=list[int])
     notes: list[str] = field(default_factory=list[str])
     lane: int = 0
+    fuel: int = 0
+    batch: tuple[int, int] | None = None
+    callee: str | None = None
+    child: Lane | None = None
     left: int = 0
     width: int = 0
 
@@ -76,6 +94,24 @@ class Row:
     def took_us(self) -> int | None:
         """How long it took."""
         return None if self.ended is None else self.ended - self.began
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """
+    The calls of a run that answers a call.
+
+    Attributes:
+        run: Its id.
+
+        rows: The first of its calls.
+
+        more: Words for those that are not among them; empty: there are no others.
+    """
+
+    run: str
+    rows: Sequence[Row]
+    more: str
 
 
 def rows_of(events: Sequence[Mapping[str, Any]]) -> list[Row]:
@@ -107,7 +143,10 @@ def rows_of(events: Sequence[Mapping[str, Any]]) -> list[Row]:
         else:
             calls[call] = _of_call(event, said)
             found.append(calls[call])
-    _place(found, events)
+    made = [row for row in found if row.call is not None]
+    _batches(made)
+    _side_by_side(made, events)
+    place(found, events)
     return found
 
 
@@ -138,8 +177,10 @@ def _goes_on(row: Row, event: Mapping[str, Any], said: Mapping[str, Any]) -> Non
         row.outcome = "waits"
     elif kind == "ToolInvoked":
         row.outcome = "open"
+        row.fuel = said.get("fuel") or 0
         if said.get("server") == AGENTS:
             row.notes.append("by a run of its own")
+            row.callee = _callee(event)
     elif kind == "ToolRetried":
         row.notes.append(f"attempt {said['attempt']}: {said['reason']}")
     elif kind == "ApprovalDecided":
@@ -187,25 +228,63 @@ def _line(event: Mapping[str, Any], said: Mapping[str, Any]) -> Row:
     )
 
 
-def _place(rows: Iterable[Row], events: Sequence[Mapping[str, Any]]) -> None:
-    """Give each row its bar and its lane."""
-    scale = _Scale(events)
+def _callee(event: Mapping[str, Any]) -> str | None:
+    invoked = from_payload(event["type"], event["schema_version"], event["payload"])
+    assert isinstance(invoked, ToolInvoked)  # noqa: S101 -- by its type
+    return callee_of(event["stream"], invoked)
+
+
+def _batches(calls: Iterable[Row]) -> None:
+    """Say of each call which batch it is in."""
+    fueled = sorted((row for row in calls if row.fuel), key=lambda row: row.call or 0)
+    for _, same in groupby(fueled, key=lambda row: row.fuel):
+        batch = [*same]
+        first, last = batch[0].call or 0, batch[-1].call or 0
+        for row in batch if last > first else ():
+            row.batch = (first, last)
+            row.notes.append(f"in a batch: calls {first} to {last}")
+
+
+def _side_by_side(calls: Iterable[Row], events: Sequence[Mapping[str, Any]]) -> None:
+    """Give each call its lane."""
     lanes: list[int] = []
+    for row in calls:
+        if not row.batch and any(until > row.began for until in lanes):
+            row.notes.append("at the same time as another")
+        free = (n for n, until in enumerate(lanes) if until <= row.began)
+        row.lane = next(free, len(lanes))
+        end = events[-1]["recorded_at"] if row.ended is None else row.ended
+        lanes[row.lane : row.lane + 1] = [end]
+
+
+def place(
+    rows: Iterable[Row], events: Sequence[Mapping[str, Any]], until: int = 0
+) -> None:
+    """
+    Give each row its bar, and those of the runs that answer calls.
+
+    Args:
+        rows: Of a run.
+
+        events: Of that run.
+
+        until: When the last of all these runs recorded something.
+    """
+    _draw(rows, _Scale(events, until))
+
+
+def _draw(rows: Iterable[Row], scale: _Scale) -> None:
     for row in rows:
         end = scale.end if row.ended is None else row.ended
         row.left = scale.at(row.began)
         row.width = max(scale.at(end) - row.left, 1)
-        if row.call is None:
-            continue
-        free = (n for n, until in enumerate(lanes) if until <= row.began)
-        row.lane = next(free, len(lanes))
-        lanes[row.lane : row.lane + 1] = [end]
+        _draw(row.child.rows if row.child else (), scale)
 
 
 class _Scale:
     """Maps times to places, without the times of suspension."""
 
-    def __init__(self, events: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, events: Sequence[Mapping[str, Any]], until: int) -> None:
         self._times: list[int] = []
         self._places: list[int] = []
         asleep, place = False, 0
@@ -218,8 +297,17 @@ class _Scale:
             self._times.append(now)
             self._places.append(place)
         self.end = self._times[-1] if self._times else 0
+        if until > self.end and not asleep:
+            self._times.append(until)
+            self._places.append(place + until - self.end)
+            self.end = until
 
     def at(self, time: int) -> int:
         """Return the place of a time, in millionths."""
         n = bisect_right(self._times, time) - 1
-        return self._places[n] * SCALE // max(self._places[-1], 1) if n >= 0 else 0
+        if n < 0:
+            return 0
+        # Between two events, it does not move where the run was suspended.
+        next_ = self._places[min(n + 1, len(self._places) - 1)]
+        now = min(self._places[n] + time - self._times[n], next_)
+        return now * SCALE // max(self._places[-1], 1)

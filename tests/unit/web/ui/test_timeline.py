@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caxton_host.web.ui.timeline import SCALE, rows_of
+from caxton_host.web.ui.timeline import SCALE, Lane, place, rows_of
 
 TYPES: dict[str, dict[str, Any]] = {
     "ToolInvoked": {"name": "weather", "params": {"city": "Oslo"}},
@@ -109,6 +109,72 @@ def test_calls_side_by_side_have_lanes_of_their_own() -> None:
         )
     )
     assert [row.lane for row in found] == [0, 1, 0]
+
+
+def made(said: tuple[int, int], *, begins: int, ends: int) -> list[dict[str, Any]]:
+    """Return the events of a call, by its number and the fuel that was used then."""
+    call, fuel = said
+    [began, ended] = events(
+        ("ToolInvoked", begins, call), ("ToolCompleted", ends, call)
+    )
+    return [began | {"payload": began["payload"] | {"fuel": fuel}}, ended]
+
+
+def test_calls_that_a_program_made_as_one_are_a_batch_and_others_only_overlap() -> None:
+    calls = [
+        made((1, 70), begins=1, ends=2),
+        made((2, 70), begins=1, ends=1),  # It was denied.
+        made((3, 70), begins=1, ends=5),
+        made((4, 80), begins=6, ends=7),
+        made((5, 0), begins=8, ends=12),
+        made((6, 0), begins=9, ends=10),
+    ]
+    ordered = sorted((e for one in calls for e in one), key=lambda e: e["recorded_at"])
+    found = {row.call: row for row in rows_of(ordered)}
+
+    assert [found[n].batch for n in range(1, 7)] == [(1, 3)] * 3 + [None] * 3
+    assert [found[n].notes for n in range(1, 7)] == [
+        *[["in a batch: calls 1 to 3"]] * 3,
+        [],
+        [],
+        ["at the same time as another"],
+    ]
+
+
+def test_the_calls_of_a_run_below_have_bars_on_the_scale_of_the_caller() -> None:
+    said = events(
+        ("RunStarted", 0, 0),
+        ("ToolInvoked", 10, 1),
+        ("RunSuspended", 20, 0),
+        ("RunResumed", 120, 0),
+        ("ToolCompleted", 140, 1),
+    )
+    below = rows_of(
+        events(
+            ("ToolInvoked", 15, 1),
+            ("ToolCompleted", 60, 1),
+            ("ToolInvoked", 130, 2),
+        )
+    )
+    rows = rows_of(said)
+    rows[1].child = Lane(run="0a", rows=below, more="")
+    place(rows, said)
+    assert [(row.left, row.width) for row in below] == [
+        (SCALE * 15 // 40, SCALE * 5 // 40),
+        (SCALE * 30 // 40, SCALE * 10 // 40),
+    ]
+
+
+def test_a_run_below_that_goes_on_extends_the_scale() -> None:
+    said = events(("RunStarted", 0, 0), ("ToolInvoked", 10, 1))
+    below = rows_of(events(("ToolInvoked", 20, 1), ("ToolCompleted", 30, 1)))
+    rows = rows_of(said)
+    rows[1].child = Lane(run="0a", rows=below, more="")
+    place(rows, said, 40)
+    assert [(row.left, row.width) for row in (rows[1], *below)] == [
+        (SCALE // 4, SCALE * 3 // 4),
+        (SCALE // 2, SCALE // 4),
+    ]
 
 
 def test_an_erased_event_is_a_row_without_words() -> None:

@@ -6,7 +6,7 @@ from caxton_host.core.calls import JSON
 from caxton_host.lib import codec
 from tests.integration.sandbox.support import LOOP, wasm
 
-__all__ = ["SPINS", "TRAPS", "call", "guest", "log"]
+__all__ = ["SPINS", "TRAPS", "call", "guest", "log", "many"]
 
 TRAPS = "(unreachable)"
 SPINS = LOOP
@@ -31,6 +31,15 @@ def call(name: str | bytes, **params: JSON) -> tuple[str, bytes, bytes]:
     return "call", raw, codec.encode(params)
 
 
+def many(*calls: tuple[str, bytes, bytes]) -> tuple[str, bytes, bytes]:
+    """Return one step that makes calls as a batch."""
+    pairs: list[JSON] = [
+        [name.decode(), codec.decode(params, limit=1 << 20)]
+        for _, name, params in calls
+    ]
+    return "many", codec.encode(pairs), b""
+
+
 def log(text: str) -> tuple[str, bytes, bytes]:
     return "log", text.encode(), b""
 
@@ -46,6 +55,9 @@ def guest(
     for kind, first, second in steps:
         if kind == "log":
             made.code += f"(call $log (i32.const {_WARNING}) {made.put(first)})\n"
+        elif kind == "many":
+            sent = f"{made.put(first)} (i32.const 0) (i32.const 0)"
+            made.code += f"(drop (call $mcp_call_many {sent}))\n"
         else:
             sent = f"{made.put(first)} {made.put(second)}"
             made.code += f"(drop (call $mcp_call {sent} (i32.const 0) (i32.const 0)))\n"

@@ -20,7 +20,7 @@ from caxton_host.web import ui
 from tests import standin
 from tests.others import Programs
 
-from .guests import call, guest
+from .guests import call, guest, many
 from .serving import Host, served
 from .shell import CAXTON, SOON, Shell, toml
 from .test_cli_cancel import until
@@ -56,7 +56,7 @@ def configured(shell: Shell, rules: str) -> None:
     tables: dict[str, dict[str, object]] = {
         "servers.demo": {**standin.command(f"of={shell.folder}")},
         "servers.broken": {"command": sys.executable, "args": ["-c", BROKEN]},
-        "agents.a": {"module": "a.wasm"},
+        **{f"agents.{name}": {"module": f"{name}.wasm"} for name in "abc"},
     }
     shell.write("caxton.toml", toml(tables, rules))
 
@@ -72,6 +72,17 @@ def agent(shell: Shell, rules: str = ASKS) -> None:
             output="done",
         ),
     )
+
+
+def callers(shell: Shell) -> None:
+    """Run an agent that makes a batch of calls, and calls another agent."""
+    rules = '[[agents.b.allow]]\ntools = ["demo/*", "agents/c"]\n'
+    agent(shell, f'{ASKS}{rules}[[agents.c.allow]]\ntools = ["demo/*"]\n')
+    listed, exec_ = call("mcp__demo__list_suppliers"), call("mcp__shell__exec")
+    steps = (many(listed, exec_, listed), call("mcp__agents__c"), listed)
+    shell.write("b.wasm", guest(*steps, output=None))
+    shell.write("c.wasm", guest(listed, exec_, output=None))
+    typed(shell, "run", "b")
 
 
 def typed(shell: Shell, *words: str) -> str:
@@ -166,6 +177,7 @@ def house(tmp_path_factory: pytest.TempPathFactory, compiled: Path) -> Generator
     """Return a host with one run, for tests that change nothing there."""
     with pytest.MonkeyPatch.context() as patch:
         shell = Shell(tmp_path_factory.mktemp("console"), compiled, patch)
+    callers(shell)
     with opened(shell) as host:
         yield host
 
@@ -384,6 +396,11 @@ def test_pages_have_no_finding_of_axe_and_fit_the_screen(
     )
     page = context.new_page()
     home = desk.page.url.partition("/ui")[0]
+    desk.go("/ui/runs?agent=b")
+    page.goto(desk.page.locator("td[data-label=Run] a").first.evaluate("a => a.href"))
+    with_lanes = page.url.partition("/ui")[2]
+    assert page.locator(".timeline ol .name", has_text="list_suppliers").count() == 1
+    assert page.locator(".batch", has_text="in a batch: calls 1 to 3").count() == 3
     desk.open_run()
     run = desk.page.url.partition("/ui")[2]
     for path in (
@@ -391,6 +408,7 @@ def test_pages_have_no_finding_of_axe_and_fit_the_screen(
         *SERVERS,
         f"/ui{run}",
         f"/ui{run}?seq=2",
+        f"/ui{with_lanes}",
         f"/ui{run}/erase",
         TRIED,
     ):

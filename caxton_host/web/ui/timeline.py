@@ -4,8 +4,8 @@ The rows of a run's timeline: a call and its answer are one row.
 Each row has a bar: when it began and how long it took, in millionths of the time that
 the rows cover. The time for which the run was suspended is left out.
 
-Calls of a program that are recorded with the same fuel are a batch: it did nothing between
-them. Sessions use none, so of their calls no more is said than that they overlap.
+Calls of a program with the same fuel are a batch: a call of the host burns some.
+Sessions use none, so of their calls no more is said than that they overlap.
 """
 
 from __future__ import annotations
@@ -178,9 +178,9 @@ def _goes_on(row: Row, event: Mapping[str, Any], said: Mapping[str, Any]) -> Non
     elif kind == "ToolInvoked":
         row.outcome = "open"
         row.fuel = said.get("fuel") or 0
-        if said.get("server") == AGENTS:
+        if said.get("server") == AGENTS and (callee := _callee(event)):
+            row.callee = callee
             row.notes.append("by a run of its own")
-            row.callee = _callee(event)
     elif kind == "ToolRetried":
         row.notes.append(f"attempt {said['attempt']}: {said['reason']}")
     elif kind == "ApprovalDecided":

@@ -70,7 +70,7 @@ async def test_a_call_of_an_agent_shows_the_calls_of_its_run_below_it(
     agents = family(
         office,
         tmp_path,
-        planner=calling("agents/reader"),
+        planner=calling("agents/reader", "agents/none"),
         reader=calling("demo/look", "demo/none", "agents/deep"),
         deep=calling("demo/look"),
     )
@@ -86,6 +86,7 @@ async def test_a_call_of_an_agent_shows_the_calls_of_its_run_below_it(
         (child, "4", "mcp__demo__none"),
         (child, "6", "mcp__agents__deep"),
     ]
+    assert page.count("by a run of its own") == 2
     assert deeper == [(child_of(child, 3), "2", "mcp__demo__look")]
     assert "mcp__demo__none" in there.text.partition('id="chosen"')[2]
 
@@ -94,7 +95,7 @@ async def test_who_may_not_see_a_run_sees_the_call_that_it_answers_alone(
     tmp_path: Path,
 ) -> None:
     office = Office(tmp_path)
-    reader = calling("demo/look", secret="no")
+    reader = calling("demo/look", city="Oslo")
     agents = family(office, tmp_path, planner=calling("agents/reader"), reader=reader)
     run = await agents.run("planner")
     people = Names(
@@ -124,20 +125,20 @@ async def test_a_long_run_and_many_runs_are_cut_and_lead_on(tmp_path: Path) -> N
         long=calling(*["demo/look"] * 53),
         longer=calling(*["demo/look"] * 150),
         short=calling("demo/look"),
-        calls_longer=calling("agents/longer"),
+        calls_longer=calling("agents/longer", "agents/longer", "agents/short"),
         endless=calling("agents/endless"),
     )
     many, long = await agents.run("planner"), await agents.run("calls_longer")
     agents.agent("endless", limits=Limits(depth=6))
     endless = await agents.run("endless")
     found = lanes(page := await page_of(office, many))
-    [longer] = lanes(cut := await page_of(office, long))
+    longer = lanes(cut := await page_of(office, long))
     deep = lanes(deepest := await page_of(office, endless))
 
     assert [len(lane) for lane in found] == [50, *[1] * 19, 0, 0]
     assert f'<li><a href="/ui/runs/{child_of(many)}">and 3 more<' in page
     assert f'<a href="/ui/runs/{child_of(many, 22)}">its calls<' in page
-    assert len(longer) == 50
+    assert [len(lane) for lane in longer] == [50, 50, 0]
     assert f'<a href="/ui/runs/{child_of(long)}">and more<' in cut
     assert [len(lane) for lane in deep] == [1, 1, 1, 0]
     assert deepest.count(">its calls<") == 1

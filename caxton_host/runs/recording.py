@@ -339,7 +339,7 @@ class Recording:
             self.started,
             definitions,
             self.history[0].recorded_at,
-            program=program or await self._program(store),
+            program=program or await self.program(store),
             files=files,
         )
         if not self.lineage:
@@ -351,7 +351,13 @@ class Recording:
         known = {number: bytes.fromhex(seed) for number, seed in seeds.items()}
         return replace(guest, seed=known.pop(0), seeds=known)
 
-    async def _program(self, store: Streams) -> Program | None:
+    async def program(self, store: Streams) -> Program | None:
+        """
+        Return the program that the run executed, if it is one.
+
+        Raises:
+            NotFoundError: It was not kept.
+        """
         named = self.started.program
         if named is None:
             return None

@@ -7,10 +7,12 @@ refuses new events, and the tool client refuses calls.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal, NoReturn, TypeAlias
 
+from ..core.calling_lines import Account
 from ..core.calls import JSON, Completed
 from ..core.grants.approvals import Unapproved
 from ..core.grants.grants import Grant
@@ -57,6 +59,8 @@ Pause: TypeAlias = Callable[[int, int], Awaitable[None]]
 _COUNTED = ("host_calls", "total_calls", "recorded", "result", "output")
 #: How the messages of ends begin that only the recorded engine reaches there.
 _BY_ENGINE = ("fuel", "memory", "stack")
+#: Bytes of the log that a watched program takes for a call.
+_OF_A_LINE = 64
 #: Seconds: no replay ends because of a clock.
 _FOREVER_S = 1e9
 
@@ -75,12 +79,16 @@ class Options:
         program: The same of the program.
 
         pause: Awaited at each call; it may raise `Halt`.
+
+        lines: Have a program tell the lines of its calls. For that another one is
+            executed, which may need more fuel and host calls.
     """
 
     until: int | None = None
     against: bytes | None = None
     program: Program | None = None
     pause: Pause | None = None
+    lines: bool = False
 
 
 _WHOLE = Options()
@@ -105,6 +113,9 @@ class Replayed:
             only a digest of its answer. Up to there the agent did what the log holds.
 
         executed: The run was executed. The calls of a session are judged again.
+
+        lines: Those of its calls, if they were asked for, it is a program, and it did
+            what the log holds. It is the program's own account.
     """
 
     run_id: str
@@ -114,6 +125,7 @@ class Replayed:
     state: str = "completed"
     not_kept: NotKeptError | None = None
     executed: bool = True
+    lines: Mapping[int, int] | None = None
 
     @property
     def verdict(self) -> Literal["identical", "diverged", "incomplete"]:
@@ -260,7 +272,7 @@ async def replay(
     until, against = options.until, options.against
     if until is not None:
         recording = recording.until(until)
-    if recording.is_session and options == Options(until=until):
+    if recording.is_session and replace(options, lines=False) == Options(until=until):
         judged, divergence = judged_again(recording)
         return Replayed(
             run_id=run_id,
@@ -274,17 +286,23 @@ async def replay(
     started, limits = recording.started, recording.limits
     module = await store.blob(started.module_sha256) if against is None else against
     prepared = await sandbox.prepare(module, limits, started.entry)
-    exact = prepared.engine == started.engine
+    program, account = options.program, None
+    if options.lines and (own := await recording.program(store)):
+        account = Account.of(own, f"line_{secrets.token_hex(8)}")
+        program = account.watched
+    same = against is None and program is None
+    exact = same and prepared.engine == started.engine
     guest = replace(
-        await recording.guest(f"replay/{started.agent}", store, options.program),
+        await recording.guest(f"replay/{started.agent}", store, program),
         limits=replace(
             limits,
             compute=_FOREVER_S,
             fuel=limits.fuel if exact else limits.fuel * 2,  # it may charge more
+            host_calls=limits.host_calls * (2 if account else 1),
+            log=limits.log + (_OF_A_LINE * limits.total_calls if account else 0),
         ),
     )
-    same = against is None and options.program is None
-    journal = recording.journal(compare_fuel=exact and same, lines=same)
+    journal = recording.journal(compare_fuel=exact, lines=same)
     gateway = Gateway(
         judge=Judge(
             run_id=run_id,
@@ -309,6 +327,7 @@ async def replay(
             recording=recording,
             door=door,
             pause=options.pause,
+            account=account,
             is_open=_is_open(recording, exact=exact),
         )
         calls, divergence, not_kept = journal.calls, None, None
@@ -326,9 +345,11 @@ async def replay(
             until=until,
             state=recording.state,
             not_kept=not_kept,
+            lines=account.lines if account and not divergence else None,
         )
         span.ended(found.state, None)
-        span.replayed(found.verdict)
+        if account is None:  # Otherwise a difference may be that of what watches it.
+            span.replayed(found.verdict)
     return found
 
 
@@ -372,6 +393,8 @@ class _Follower:
 
         pause: See `Options`.
 
+        account: Hears what a watched program tells.
+
         is_open: The guest does not reach the recorded end by itself: it is stopped
             after the last recorded event.
     """
@@ -379,6 +402,7 @@ class _Follower:
     recording: Recording
     door: GuestCalls
     pause: Pause | None
+    account: Account | None
     is_open: bool
 
     async def follow(
@@ -412,7 +436,11 @@ class _Follower:
 
     async def _asked(self, asked: Awaitable[Answer]) -> Answer:
         before = self.door.calls
-        answer = await asked
+        try:
+            answer = await asked
+        finally:
+            if self.account:
+                self.account.called(range(before + 1, self.door.calls + 1))
         if self.pause:
             for number in range(before + 1, self.door.calls + 1):
                 await self.pause(number, self.door.lines)
@@ -421,6 +449,8 @@ class _Follower:
 
     def log(self, level: int, text: bytes) -> None:
         """Compare a log line."""
+        if self.account and self.account.hears(text):
+            return
         self.door.log(level, text)
         self._stop()
 

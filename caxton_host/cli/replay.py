@@ -7,7 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,7 @@ class _Wanted:
     until: int | None
     step: bool
     against: Path | None
+    lines: bool
 
 
 @on_host(click.command("replay"))
@@ -68,6 +70,11 @@ class _Wanted:
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Execute another module or program over the log of RUN.",
+)
+@click.option(
+    "--lines",
+    is_flag=True,
+    help="Print the line of the program that made each call.",
 )
 @click.option(
     "--bundle",
@@ -89,6 +96,7 @@ def command(
     until: int | None,
     step: bool,
     against: Path | None,
+    lines: bool,
     bundle: Path | None,
     keys: tuple[str, ...],
     as_json: bool,
@@ -99,6 +107,9 @@ def command(
     No tool server is started or called, and no credential is read. The replay stops
     at the first difference and prints the event, the place in it, and both values.
     Another module, with --against, may use other fuel and write other log lines.
+
+    With --lines, a program is executed once more to learn the lines of its calls. They
+    are its own account; if it does something else then, none are known.
 
     If the log has only the digest of an answer (record = "hash"), the replay ends at
     that call: what follows can be verified, but not executed.
@@ -115,6 +126,7 @@ def command(
       caxton replay @last
       caxton replay 0198 --until 7 --json
       caxton replay @last --step
+      caxton replay @last --lines
       caxton replay @last --against new.wasm
       caxton replay --bundle run.caxton --key 3b6a27bc...
     """
@@ -124,7 +136,14 @@ def command(
         raise UsageError(
             "--step speaks to a person, --json to a program", fix="leave one out"
         )
-    wanted = _Wanted(run=run or "", until=until, step=step, against=against)
+    if lines and (until or step or against):
+        raise UsageError(
+            "--lines is for a whole run and its own program",
+            fix="leave out --until, --step and --against",
+        )
+    wanted = _Wanted(
+        run=run or "", until=until, step=step, against=against, lines=lines
+    )
     with interrupt.interruptible() if step else nullcontext():
         if bundle is None:
             found = wait(_replay(host, wanted))
@@ -133,9 +152,13 @@ def command(
         else:
             ctx.exit(AUDIT)
     if as_json:
-        show(found.to_document())
+        told = {str(call): line for call, line in (found.lines or {}).items()}
+        more = {"lines": None if found.lines is None else told} if lines else {}
+        show(found.to_document() | more)
     else:
         tell(found)
+        if lines:
+            _tell_lines(found)
     if found.divergence:
         complain(
             f"diverged at {found.divergence}",
@@ -162,6 +185,13 @@ def tell(found: Replayed) -> None:
     note(f"replayed run {found.run_id}; no tool was called")
     if found.state == "running" and not found.until:
         note("the run has not ended; the replay covers the recorded part")
+
+
+def _tell_lines(found: Replayed) -> None:
+    if not found.lines:
+        note("no line is known: it is no program, or told none, or did something else")
+    for call, line in sorted((found.lines or {}).items()):
+        say(f"call {call}: line {line}")
 
 
 async def _replay(host: HostApi, wanted: _Wanted) -> Replayed:
@@ -205,15 +235,17 @@ async def _execute(
         )
         # No spinner on the terminal while a person types.
         with nullcontext() if pause else patience("replaying"):
-            return await replay(
-                run_id,
-                store=store,
-                sandbox=sandbox,
-                telemetry=telemetry,
-                options=Options(
-                    until=wanted.until, against=module, program=program, pause=pause
-                ),
+            execute = partial(
+                replay, run_id, store=store, sandbox=sandbox, telemetry=telemetry
             )
+            options = Options(
+                until=wanted.until, against=module, program=program, pause=pause
+            )
+            found = await execute(options=options)
+            if not wanted.lines or found.divergence:
+                return found
+            told = await execute(options=Options(lines=True))
+            return replace(found, lines=told.lines)
 
 
 HELP = """\

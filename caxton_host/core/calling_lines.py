@@ -16,15 +16,17 @@ from types import MappingProxyType
 
 from .programs import Program
 
+#: Ends of lines that not everybody counts alike.
+_ODD = re.compile(rb"\r(?!\n)|\xe2\x80[\xa8\xa9]")
 _LINE = rb"(?:null|[0-9]{1,7})"
 #: The lines of one call, or of each call of a batch; ``null``: not known.
 _TOLD = re.compile(rb"\[%b(?:, ?%b){0,63}\]" % (_LINE, _LINE))
 _NUMBER = re.compile(_LINE)
 
-# A traceback of the program must not show these statements: their file has a name that
-# the runtime hides, and `run` is a function of the runtime. A call that waits for others
-# is sent by the event loop, so its line is taken when it begins to wait: from the frames
-# of its task, or else from where the coroutine of the task was made.
+# A traceback of the program must not show these statements: their file has a name
+# that the runtime hides, and `run` is a function of the runtime. A call that waits for
+# others is sent by the event loop, so its line is taken when it begins to wait: from
+# the frames of its task, or else from where the coroutine of the task was made.
 _PYTHON = r"""
 import asyncio, json, sys, types
 import caxton_runtime.main as runtime
@@ -75,9 +77,9 @@ run.__module__ = "__main__"
 """
 _HIDDEN = "<frozen importlib: calling lines>"
 
-# It stands on the first line of the program, so that all lines keep their numbers. What a
-# module exports cannot be replaced, so this watches what the runtime uses for a call: the
-# queue of those that wait, which the first one reveals, and the check of a name.
+# It stands on the first line of the program, so that all keep their numbers. What a
+# module exports cannot be replaced, so this watches what the runtime uses for a call:
+# the queue of those that wait, which the first one reveals, and the check of a name.
 _JAVASCRIPT = r"""
 (() => {
   const name = $NAME, say = log.debug, { stringify } = JSON, lines = new WeakMap();
@@ -168,15 +170,17 @@ class Account:
     _told: list[bytes] = field(default_factory=list[bytes], init=False)
 
     @classmethod
-    def of(cls, program: Program, mark: str) -> Account:
+    def of(cls, program: Program, mark: str) -> Account | None:
         """
-        Return the account that a program is to give.
+        Return the account that a program is to give; ``None``: its lines are unclear.
 
         Args:
             program: What is watched.
 
             mark: A name in all languages, which no log line of its own begins with.
         """
+        if _ODD.search(program.source):
+            return None
         watched = _WATCHED[program.runtime](program, mark)
         return cls(watched=watched, mark=mark, last=program.source.count(b"\n") + 1)
 

@@ -289,7 +289,7 @@ async def replay(
     program, account = options.program, None
     if options.lines and (own := await recording.program(store)):
         account = Account.of(own, f"line_{secrets.token_hex(8)}")
-        program = account.watched
+        program = account.watched if account else None
     same = against is None and program is None
     exact = same and prepared.engine == started.engine
     guest = replace(

@@ -52,6 +52,7 @@ from ..runs.modules import AgentDescription, Library
 from ..runs.questions import answer, meant
 from ..runs.recording import Recording
 from ..runs.run_request import ForkRequest, RunRequest, check_request
+from .calling_lines import CallingLines
 from .code_tools import CodeTools
 from .placing import Placer
 from .read_log import ReadLog
@@ -183,6 +184,8 @@ class Service:
         summaries: What runs did in short.
 
         looked_at: The recording that people look at.
+
+        lines: Where programs made their calls.
     """
 
     host: Host
@@ -199,11 +202,13 @@ class Service:
     placer: Placer = field(init=False)
     summaries: Summaries = field(init=False)
     looked_at: LastRecording = field(init=False)
+    lines: CallingLines = field(init=False)
 
     def __post_init__(self) -> None:
         host = self.host
         self.summaries = Summaries(self.store.reader)
         self.looked_at = LastRecording(self.store.reader)
+        self.lines = CallingLines(host=host)
         self.code = CodeTools(
             tools=host.tools, servers=host.servers, config=self.config
         )

@@ -106,6 +106,12 @@ def test_call_needs_a_grant_and_is_recorded(runtimes: Shell) -> None:
     done = runtimes("run", "ask.py", "--allow", "demo/echo")
     assert done.out == '"hi"\n'
     assert 'mcp__demo__echo {"text": "hi"}  ok' in done.err
+    told = runtimes("replay", "@last", "--lines")
+    assert (told.code, told.out.splitlines()[1:]) == (0, ["call 1: line 4"])
+    assert runtimes("replay", "@last", "--lines", "--json").document["lines"] == {
+        "1": 4
+    }
+    assert runtimes("replay", "@last", "--lines", "--step").code == 2
 
 
 def test_agent_may_be_a_program(runtimes: Shell) -> None:

@@ -190,6 +190,7 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
     "Trace": _document(
         "trace", run_id=_TEXT, call=_NUMBER, event=_NUMBER, tool=_TEXT, values=_MAPS
     ),
+    "CallingLines": _document("lines", run_id=_TEXT, lines=_MAYBE_MAP),
     "Diff": _document(
         "diff", a=_TEXT, b=_TEXT, same=_FLAG, first=_MAYBE_MAP, calls=_MAPS, end=_MAPS
     ),

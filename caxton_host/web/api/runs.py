@@ -431,6 +431,15 @@ async def trace(asked: Asked) -> Response:
     return answer({**document, "values": [one.to_document() for one in found]})
 
 
+async def lines(asked: Asked) -> Response:
+    """Return the lines of a program that made its calls."""
+    row = await asked.service.row(asked.who, asked.path["run"])
+    run = await asked.service.summaries.of(row)
+    found = await asked.service.lines.of(row) if run.program else None
+    told = None if found is None else {str(call): it for call, it in found.items()}
+    return answer({"$type": "caxton.lines/v1", "run_id": run.run_id, "lines": told})
+
+
 async def context(asked: Asked) -> Response:
     """Return what a call is to be compared with."""
     seq = asked.number("seq")
@@ -649,6 +658,20 @@ OPERATIONS: tuple[Operation, ...] = (
         ),
         answers={200: Answer(about="Where they came from.", schema="Trace")},
         problems=("not-found", "erased", "refused"),
+    ),
+    Operation(
+        id="callingLines",
+        method="GET",
+        path="/runs/{run}/lines",
+        about="Execute a program again, over its log and without effects, and return "
+        "the line of its source that made each call, by number of the call. It is the "
+        "program's own account. `lines` is null if it is no program, if it did "
+        "something else or if it took more than 10 seconds.",
+        scopes=("read",),
+        shows="lines",
+        handler=lines,
+        answers={200: Answer(about="The lines.", schema="CallingLines")},
+        problems=("not-found", "erased", "refused", "sandbox"),
     ),
     Operation(
         id="callContext",

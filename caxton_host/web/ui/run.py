@@ -23,6 +23,10 @@ from .views import address, may
 _EVENTS = 200
 #: Characters of a program that are shown, and what names a line of it in an error.
 _SOURCE, _LINE = 20_000, re.compile(r"\bline (\d{1,6})\b")
+#: Lines that are shown before and behind one that made a call.
+_AROUND = 6
+#: Characters of each of them.
+_WIDE = 1_000
 #: What an id of a run is made of.
 _PART = re.compile(r"[0-9a-f-]+", re.ASCII)
 #: Media types of answers that are shown as images.
@@ -45,6 +49,7 @@ async def run(asking: Asking) -> Shown:
     rows = rows_of(events)
     await hang(asking, rows, events)
     chosen = next((row for row in rows if seq in row.seqs), None)
+    kept = {"after": after or None, "lines": 1 if asking.query.get("lines") else None}
     values: dict[str, Any] = {
         "run": found,
         "going_on": GOING_ON,
@@ -57,7 +62,7 @@ async def run(asking: Asking) -> Shown:
         "started": _payload(events, "RunStarted"),
         "first": path if after else None,
         "next": address(path, {"after": events[-1]["seq"]}) if got["more"] else None,
-        "row_path": partial(_row_path, path, after),
+        "row_path": partial(_row_path, path, kept),
         "live": f"{path}/live"
         if found["state"] in GOING_ON and not got["more"]
         else None,
@@ -72,14 +77,16 @@ async def run(asking: Asking) -> Shown:
         place = rows.index(chosen)
         for name, at in (("before", place - 1), ("behind", place + 1)):
             near = rows[at] if 0 <= at < len(rows) else None
-            values[name] = _row_path(path, after, near) if near else None
+            values[name] = _row_path(path, kept, near) if near else None
+        values["source"] = await _calling(asking, found, chosen.call)
     else:
         values["source"] = await _source(asking, found)
     return Shown(template="run", title=f"{found['agent']} {run_id[:8]}", values=values)
 
 
-def _row_path(path: str, after: int, row: Row) -> str:
-    return address(path, ({"after": after} if after else {}) | {"seq": row.seq})
+def _row_path(path: str, kept: Mapping[str, int | None], row: Row, **more: int) -> str:
+    given = {**kept, "seq": row.seq, **more}
+    return address(path, {name: it for name, it in given.items() if it is not None})
 
 
 async def _events(asking: Asking, run_id: str, after: int, limit: int) -> Any:  # noqa: ANN401 -- a document
@@ -132,20 +139,50 @@ def _trace_url(asking: Asking, trace_id: str | None) -> str | None:
     return url.replace(TRACE_ID, trace_id) if url and trace_id else None
 
 
+async def _text(asking: Asking, run: Mapping[str, Any]) -> str:
+    """Return the source of a run's program."""
+    sha256 = run["program"]["sha256"]
+    found = await asking.response("runBlob", run=run["run_id"], sha256=sha256)
+    return bytes(found.body).decode(errors="replace")
+
+
 async def _source(asking: Asking, run: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the source of a run's program, and the lines that its error names."""
-    program = run["program"]
-    if not program or not asking.who.may("read"):
+    if not run["program"] or not asking.who.may("read"):
         return None
-    sha256 = program["sha256"]
-    found = await asking.response("runBlob", run=run["run_id"], sha256=sha256)
-    text = bytes(found.body).decode(errors="replace")
+    text = await _text(asking, run)
     error = run["error"]["message"] if run["error"] else ""
     return {
-        "name": program["name"],
-        "lines": text[:_SOURCE].splitlines(),
+        "name": run["program"]["name"],
+        "first": 1,
+        "lines": text[:_SOURCE].split("\n"),
         "is_cut": len(text) > _SOURCE,
         "named": {int(n) for n in _LINE.findall(error)},
+    }
+
+
+async def _calling(
+    asking: Asking, run: Mapping[str, Any], call: int | None
+) -> dict[str, Any] | None:
+    """Return the part of a run's program that made a call, once that was asked for."""
+    can = asking.who.may("read") and not asking.desk.reading
+    if call is None or not run["program"] or not can:
+        return None
+    if not asking.query.get("lines"):
+        return {"lines": None}
+    told = None
+    with suppress(UsageError):  # It cannot be executed.
+        told = await asking.of("callingLines", run=run["run_id"])
+    line = ((told and told["lines"]) or {}).get(str(call))
+    if line is None:
+        return {"lines": []}
+    first = max(line - _AROUND, 1)
+    lines = (await _text(asking, run)).split("\n")[first - 1 : line + _AROUND]
+    return {
+        "name": run["program"]["name"],
+        "first": first,
+        "lines": [one[:_WIDE] for one in lines],
+        "named": {line},
     }
 
 

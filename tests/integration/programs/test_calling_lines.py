@@ -13,6 +13,7 @@ import pytest
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant, Rule
+from caxton_host.core.limits import Limits
 from caxton_host.core.programs import language_of, program_of
 from caxton_host.core.text.globs import Pattern
 from caxton_host.lib.machine import SystemClock
@@ -42,7 +43,7 @@ class House:
     tools: FakeTools
 
     async def __call__(
-        self, name: str, source: str, *, lines: bool = True, **limits: int
+        self, name: str, source: str, *, limits: Limits = LIMITS, lines: bool = True
     ) -> Replayed:
         """Run a program to its end, and execute it again."""
         language = language_of(name)
@@ -62,7 +63,7 @@ class House:
             module=await asyncio.to_thread(self.module(program.runtime).read_bytes),
             program=program,
             actor={"kind": "local", "id": "ann", "authenticated": False},
-            limits=replace(LIMITS, **limits),
+            limits=limits,
             grant=Grant(allow=(_ECHO, _ASKED)),
         )
         run_id = await host.start(request)
@@ -195,15 +196,23 @@ async def test_each_call_has_the_line_that_made_it(
     assert found.lines == {n: line for n, line in enumerate(lines, 1) if line}
 
 
-ENDS: Mapping[str, tuple[str, list[int], Mapping[str, int]]] = {
-    "logs": ("print('x' * 999)\nask('mcp__demo__echo')", [3], {"log": 1_000}),
+ENDS: Mapping[str, tuple[str, list[int], Limits]] = {
+    "logs": (
+        "print('x' * 999)\nask('mcp__demo__echo')",
+        [3],
+        replace(LIMITS, log=1_000),
+    ),
     "calls": (
         "for n in range(9):\n ask('mcp__demo__echo')",
         [3] * 5,
-        {"total_calls": 4},
+        replace(LIMITS, total_calls=4),
     ),
-    "fuel": ("ask('mcp__demo__echo')\nwhile True: pass", [2], {"fuel": 100_000_000}),
-    "asks": ("ask('mcp__demo__echo')\nask('mcp__demo__pay')", [2, 3], {}),
+    "fuel": (
+        "ask('mcp__demo__echo')\nwhile True: pass",
+        [2],
+        replace(LIMITS, fuel=100_000_000),
+    ),
+    "asks": ("ask('mcp__demo__echo')\nask('mcp__demo__pay')", [2, 3], LIMITS),
 }
 
 
@@ -213,7 +222,7 @@ async def test_a_run_that_was_stopped_has_the_lines_of_its_calls(
 ) -> None:
     source, lines, limits = ENDS[name]
     found = await house(
-        "a.py", f"from caxton_agent import mcp_call as ask\n{source}", **limits
+        "a.py", f"from caxton_agent import mcp_call as ask\n{source}", limits=limits
     )
 
     assert found.lines == dict(enumerate(lines, 1)), found

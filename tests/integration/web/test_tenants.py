@@ -93,6 +93,7 @@ ROUTES: Mapping[str, Row] = {
     "placeOfEvent": Row(REFUSED, auditor=True, query="?seq=2"),
     "explainCall": Row(GONE, auditor=True, query="?seq=2"),
     "traceCall": Row(GONE, auditor=True, query="?seq=2"),
+    "callingLines": Row(GONE, auditor=True),
     "callContext": Row(GONE, auditor=True, query="?seq=2"),
     "compareRuns": Row(GONE, auditor=True, query="?with={run}"),
     "cancelRun": Row(GONE, auditor=False),

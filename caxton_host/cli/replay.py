@@ -152,13 +152,10 @@ def command(
         else:
             ctx.exit(AUDIT)
     if as_json:
-        told = {str(call): line for call, line in (found.lines or {}).items()}
-        more = {"lines": None if found.lines is None else told} if lines else {}
+        more = {"lines": found.lines_document()} if lines else {}
         show(found.to_document() | more)
     else:
-        tell(found)
-        if lines:
-            _tell_lines(found)
+        tell(found, lines=lines)
     if found.divergence:
         complain(
             f"diverged at {found.divergence}",
@@ -170,8 +167,12 @@ def command(
         ctx.exit(USAGE)
 
 
-def tell(found: Replayed) -> None:
-    """Print how a replay went."""
+def tell(found: Replayed, *, lines: bool = False) -> None:
+    """Print how a replay went, and if asked the *lines* of its calls."""
+    for call, line in sorted((found.lines or {}).items()):
+        say(f"call {call}: line {line}")
+    if lines and not found.lines:
+        note("no line is known: it is no program, or told none, or did something else")
     upto = f" up to event {found.until}" if found.until else ""
     if not found.executed:
         say(f"{found.verdict}{upto}: {counted(found.calls, 'call')} judged again")
@@ -185,13 +186,6 @@ def tell(found: Replayed) -> None:
     note(f"replayed run {found.run_id}; no tool was called")
     if found.state == "running" and not found.until:
         note("the run has not ended; the replay covers the recorded part")
-
-
-def _tell_lines(found: Replayed) -> None:
-    if not found.lines:
-        note("no line is known: it is no program, or told none, or did something else")
-    for call, line in sorted((found.lines or {}).items()):
-        say(f"call {call}: line {line}")
 
 
 async def _replay(host: HostApi, wanted: _Wanted) -> Replayed:

@@ -134,6 +134,12 @@ class Replayed:
             return "incomplete"
         return "diverged" if self.divergence else "identical"
 
+    def lines_document(self) -> JSON:
+        """Return the lines by number of the call, or ``None``."""
+        if self.lines is None:
+            return None
+        return {str(call): line for call, line in self.lines.items()}
+
     def to_document(self) -> dict[str, JSON]:
         """Return the ``caxton.replay/v1`` document."""
         return {

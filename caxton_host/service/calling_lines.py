@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from ..core.calls import JSON
 from ..core.log.runs import GOING_ON, RunRow
 from ..runs.host import Host
 from ..runs.replay import Options, replay
@@ -26,11 +26,9 @@ class CallingLines:
 
     host: Host
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _last: tuple[RunRow, Mapping[int, int] | None] | None = field(
-        default=None, init=False
-    )
+    _last: tuple[RunRow, JSON] | None = field(default=None, init=False)
 
-    async def of(self, row: RunRow) -> Mapping[int, int] | None:
+    async def of(self, row: RunRow) -> JSON:
         """
         Return the lines of the calls of a program, by number; see `Replayed.lines`.
 
@@ -51,7 +49,8 @@ class CallingLines:
                         telemetry=self.host.telemetry,
                         options=Options(lines=True),
                     )
+                told = found.lines_document()
                 if row.state not in GOING_ON:
-                    self._last = row, found.lines
-                return found.lines
+                    self._last = row, told
+                return told
         return None

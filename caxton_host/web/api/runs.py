@@ -435,8 +435,7 @@ async def lines(asked: Asked) -> Response:
     """Return the lines of a program that made its calls."""
     row = await asked.service.row(asked.who, asked.path["run"])
     run = await asked.service.summaries.of(row)
-    found = await asked.service.lines.of(row) if run.program else None
-    told = None if found is None else {str(call): it for call, it in found.items()}
+    told = await asked.service.lines.of(row) if run.program else None
     return answer({"$type": "caxton.lines/v1", "run_id": run.run_id, "lines": told})
 
 

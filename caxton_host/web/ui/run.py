@@ -170,10 +170,10 @@ async def _calling(
         return None
     if not asking.query.get("lines"):
         return {"lines": None}
-    told = None
+    told: dict[str, int] | None = None
     with suppress(UsageError):  # It cannot be executed.
-        told = await asking.of("callingLines", run=run["run_id"])
-    line = ((told and told["lines"]) or {}).get(str(call))
+        told = (await asking.of("callingLines", run=run["run_id"]))["lines"]
+    line = told.get(str(call)) if told else None
     if line is None:
         return {"lines": []}
     first = max(line - _AROUND, 1)

@@ -282,13 +282,18 @@ async def open_signed(  # noqa: PLR0913 -- what a store takes from the outside
         LogBrokenError: The same.
     """
     async with contextlib.AsyncExitStack() as stack:
-        on_seal: Callable[[Note], None] | None = None
+        tells: list[Callable[[Note], None]] = []
         if config.audit.anchor is not None:
             from ..store.anchors import anchor  # noqa: PLC0415 -- httpx, only with an anchor
 
             to = anchor(config.audit.anchor, on_failure, proxy=config.proxy)
-            on_seal = (await stack.enter_async_context(to)).tell
-        yield await stack.enter_async_context(
+            tells.append((await stack.enter_async_context(to)).tell)
+
+        def on_seal(note: Note) -> None:
+            for tell in tells:
+                tell(note)
+
+        store = await stack.enter_async_context(
             open_store(
                 config,
                 write=True,
@@ -299,6 +304,24 @@ async def open_signed(  # noqa: PLR0913 -- what a store takes from the outside
                 accept=accept,
             )
         )
+        if config.audit.witnesses:
+            from .witnessing import cosigning  # noqa: PLC0415 -- httpx, only with witnesses
+
+            asking = cosigning(config, store, state, on_failure)
+            tells.append((await stack.enter_async_context(asking)).tell)
+            # The last events are signed before the witnesses are left.
+            stack.push_async_callback(sign, store)
+        yield store
+
+
+async def sign(store: SqlStore) -> None:
+    """Sign the log, if that is possible."""
+    from ..store.seals import UNSIGNED, unsigned  # noqa: PLC0415 -- with the store
+
+    try:
+        await store.seal()
+    except StoreError as exc:
+        _log.warning(UNSIGNED, *unsigned(exc))
 
 
 @contextlib.asynccontextmanager

@@ -26,11 +26,12 @@ from ..core.log.events import (
     ToolsChanged,
 )
 from ..core.text.redact import Redactor
-from ..errors import StoreError
+from ..errors import CaxtonError
 from ..lib.machine import SystemClock, local_actor
 from ..lib.signing import Keyring, Rotation
 from ..ports.serving import TokenRow
-from .bootstrap import announced, host_started, new_stream, open_signed
+from .bootstrap import announced, host_started, new_stream, open_signed, sign
+from .witnessing import Witnesses, witnesses_of
 
 if TYPE_CHECKING:
     from ..store.archive import Archive
@@ -57,6 +58,8 @@ class Maintenance:
         actor: The user of this process.
 
         redact: Removes configured secrets from reasons.
+
+        witnesses: Who cosigns checkpoints, if anybody does.
     """
 
     store: SqlStore
@@ -65,6 +68,7 @@ class Maintenance:
     announced: tuple[Event, ...]
     actor: dict[str, JSON]
     redact: Redactor
+    witnesses: Witnesses | None = None
     _is_announced: bool = field(default=False, init=False)
 
     async def erase(
@@ -90,7 +94,7 @@ class Maintenance:
         """Sign the log, and return the bundle of a run; see `export`."""
         from ..store.export import export  # noqa: PLC0415 -- 110 ms
 
-        signed, key = await self.store.seal(), self.keys.public_key()
+        signed, key = await self._signed(), self.keys.public_key()
         return await export(self.store.reader, run_id, signed, key, since=since)
 
     async def accept(self, server: str, tool: str, definition: bytes) -> None:
@@ -124,11 +128,18 @@ class Maintenance:
 
     async def sign(self) -> None:
         """Sign the log, if that is possible."""
-        try:
-            await self.store.seal()
-        except StoreError as exc:
-            fix = exc.fix or "see `caxton db status`"
-            _log.warning("the log is not signed: %s. To fix: %s", exc, fix)
+        await sign(self.store)
+
+    async def _signed(self) -> Note:
+        """Sign the log, and have that cosigned if there are witnesses."""
+        note = await self.store.seal()
+        if self.witnesses is not None:
+            try:
+                return await self.witnesses.cosign(note)
+            except CaxtonError as exc:
+                fix = exc.fix or "see whether it answers, and caxton audit verify"
+                _log.warning("no witness vouches for the log: %s. To fix: %s", exc, fix)
+        return note
 
     async def archive(self, folder: Path) -> Archive:
         """Sign the log, and return what writes bundles of ended runs to a folder."""
@@ -136,7 +147,7 @@ class Maintenance:
 
         return Archive(
             reader=self.store.reader,
-            note=await self.store.seal(),
+            note=await self._signed(),
             public_key=self.keys.public_key(),
             trusted=self.keys.known(),
             folder=folder,
@@ -147,7 +158,10 @@ class Maintenance:
 async def keeping(config: Config, paths: Paths) -> AsyncGenerator[Maintenance]:
     """Open the event store for maintenance, and sign the log at the end."""
     keys = Keyring(paths.state)
-    async with open_signed(config, keys, paths.state) as store:
+    async with (
+        open_signed(config, keys, paths.state) as store,
+        witnesses_of(config, store, paths.state) as witnesses,
+    ):
         keeper = Maintenance(
             store=store,
             keys=keys,
@@ -155,6 +169,7 @@ async def keeping(config: Config, paths: Paths) -> AsyncGenerator[Maintenance]:
             announced=announced(config, paths),
             actor=local_actor(),
             redact=Redactor(config.secrets),
+            witnesses=witnesses,
         )
         async with keeping_for(keeper, keeper.actor) as found:
             yield found

@@ -43,6 +43,7 @@ from .maintenance import Maintenance, keeping_for
 from .placement import placement_of
 from .retention import SERVICE, retaining
 from .verification import verifying_of
+from .witnessing import witnesses_of
 
 if TYPE_CHECKING:
     from ..store.sql import SqlStore
@@ -144,14 +145,18 @@ async def serving(
     async def go_on(request: Request) -> str:
         return await resumers[0].asked(request) if resumers else "it looks by itself"
 
-    async with running(
-        config,
-        paths,
-        watch=watchers.tell,
-        load=load,
-        served=True,
-        kinds={GO_ON: go_on},
-    ) as up:
+    async with contextlib.AsyncExitStack() as stack:
+        up = await stack.enter_async_context(
+            running(
+                config,
+                paths,
+                watch=watchers.tell,
+                load=load,
+                served=True,
+                kinds={GO_ON: go_on},
+            )
+        )
+        witnesses = witnesses_of(config, up.store, paths.state)
         limits = config.serve
         service = Service(
             host=up.host,
@@ -188,6 +193,7 @@ async def serving(
             announced=announced(config, paths),
             actor=SERVICE,
             redact=up.redact,
+            witnesses=await stack.enter_async_context(witnesses),
         )
 
         def trusted() -> tuple[bytes, ...]:

@@ -40,6 +40,7 @@ COMMANDS = {
     "events": "List, follow and export the events of a run.",
     "replay": "Execute a recorded run again without side effects.",
     "audit": "Verify, sign and export the log.",
+    "witness": "Vouch for the logs of others.",
     "server": "List, add, remove and test tool servers.",
     "tool": "List and call tools.",
     "agent": "Create, build and inspect agents.",
@@ -65,7 +66,10 @@ _MODULES = {"doctor": "setup", "init": "setup"} | dict.fromkeys(
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 #: Commands that work only on this machine.
-_HERE = {"db", "demo", "doctor", "init", "mcp", "program", "runtime", "serve", "ui"}
+_HERE = {
+    *("db", "demo", "doctor", "init", "mcp", "program", "runtime", "serve", "ui"),
+    "witness",
+}
 
 #: Options that these commands do not take.
 _OF_HOSTS = {"host", "token_file", "plain_http"}

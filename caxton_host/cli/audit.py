@@ -9,9 +9,10 @@ import click
 from click.exceptions import Exit
 
 from ..core.calls import JSON
+from ..core.log.checkpoint import Verifier, parse_note
 from ..core.log.runs import erasure_document
 from ..core.names import stream_of
-from ..errors import BadBytes, NotKeptError, UsageError
+from ..errors import BadBytes, NotKeptError, StoreError, UsageError
 from ..lib.machine import local_actor
 from .context import SIGNED, HostApi, on_host, wait
 from .output import AUDIT, FAILED, complain, counted, note, patience, say, show
@@ -22,7 +23,10 @@ from .verdict import (
     of_bundle,
     refuse,
     say_signed,
+    say_witnessed,
     trusted,
+    watchers,
+    witnessed_document,
 )
 
 if TYPE_CHECKING:
@@ -70,6 +74,18 @@ _outside = click.option(
     type=click.Path(path_type=Path, dir_okay=False),
     help="Verify this bundle, without a database.",
 )
+@click.option(
+    "--witness-key",
+    "witness_keys",
+    multiple=True,
+    metavar="VKEY",
+    help="Demand the signature of this witness. Repeatable.",
+)
+@click.option(
+    "--quorum",
+    type=click.IntRange(1),
+    help="How many of these witnesses are enough; default all.",
+)
 @click.option("--copy", is_flag=True, help="The log is a copy, and may be older.")
 @click.option("--full", is_flag=True, help="Also what was verified before.")
 def verify(
@@ -78,6 +94,8 @@ def verify(
     outside: tuple[Path, ...],
     keys: tuple[str, ...],
     bundle: Path | None,
+    witness_keys: tuple[str, ...],
+    quorum: int | None,
     copy: bool,
     full: bool,
     as_json: bool,
@@ -99,6 +117,10 @@ def verify(
     The log is also compared with what this machine signed last. With --copy it may
     have less: the number of missing events is printed.
 
+    With --witness-key, the log must hold a checkpoint that these witnesses have
+    cosigned: of a bundle its own one, of a log the newest that this machine or
+    --checkpoint has.
+
     The trusted keys are those of --key, or else [audit] trusted_keys and the keys of
     this host. A log that no trusted key has signed is signer_unknown.
 
@@ -113,27 +135,50 @@ def verify(
       caxton audit verify --checkpoint anchored.txt
       caxton --db sqlite:///copy.db audit verify --copy
       caxton audit verify --bundle run.caxton --key 3b6a27bc...
+      caxton audit verify --witness-key witness.example.com+0f3c...+BA...
     """
     from ..app.verification import CHECKED, audit_document
 
-    known = trusted(host, keys)
+    known, witnesses = trusted(host, keys), watchers(witness_keys, quorum)
     kept = [note for path in outside for note in _notes(path)]
     if bundle is None:
         again = not (run or outside or keys or copy)
+        if witnesses:
+            kept += wait(_cosigned(host))
         work = _verify(host, run, known, kept, copy=copy, again=again, full=full)
         found, before = wait(work)
+        seen = witnesses.of(kept) if witnesses else None
     elif run is None:
-        before, (_, found) = None, of_bundle(bundle, known, kept)
+        before, (it, found) = None, of_bundle(bundle, known, kept)
+        own = [parse_note(it.header.checkpoint)] if it and found.checkpoint else []
+        seen = witnesses.of(own) if witnesses else None
     else:
         raise UsageError("a bundle is of one run", fix="leave RUN or --bundle out")
     if as_json:
-        show(audit_document(found, before))
+        show({**audit_document(found, before), **witnessed_document(seen, witnesses)})
     else:
         say(f"{audit_line(found)}, checked: {', '.join(CHECKED)}")
         say_signed(found, before)
+        say_witnessed(seen)
     if found.verdict != "intact":
         refuse(found, bundled=bundle is not None)
         raise Exit(AUDIT)
+    if witnesses and seen is None:
+        witnesses.refuse()
+        raise Exit(AUDIT)
+
+
+async def _cosigned(host: HostApi) -> list[Note]:
+    """Return the newest checkpoint of the log that this machine has cosigned."""
+    from ..app.witnessing import folder_of, kept
+
+    async with host.log() as store:
+        newest = await store.reader.checkpoint()
+    if newest is None:
+        return []
+    origin = parse_note(newest.encode()).checkpoint.origin
+    found = kept(folder_of(host.paths().state), origin)
+    return [found] if found else []
 
 
 async def _verify(
@@ -275,7 +320,8 @@ def key(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     Show the public key of this host, or rotate it.
 
     The key is created on first use. Give the public key to verifiers over a channel
-    that you both trust; they compare the fingerprint.
+    that you both trust; they compare the fingerprint. Of a log that is signed, the
+    verifier is for its witnesses: caxton witness serve --log.
 
     \b
     Examples:
@@ -286,6 +332,8 @@ def key(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     if ctx.invoked_subcommand is None:
         keys = keyring(host)
         document = _key_document(keys.public_key())
+        if (origin := wait(_origin(host))) is not None:
+            document["verifier"] = Verifier(origin, keys.public_key()).text()
         former = [_key_document(one) for one in keys.former()]
         if as_json:
             show({"$type": "caxton.key/v1", **document, "former": [*former]})
@@ -294,6 +342,16 @@ def key(ctx: click.Context, host: HostApi, as_json: bool) -> None:
                 say(f"{name:<12} {value}")
             for one in former:
                 say(f"{'former':<12} {one['public_key']}")
+
+
+async def _origin(host: HostApi) -> str | None:
+    """Return the origin of the log, if there is one that is signed."""
+    try:
+        async with host.log() as store:
+            newest = await store.reader.checkpoint()
+    except (StoreError, UsageError):
+        return None
+    return parse_note(newest.encode()).checkpoint.origin if newest else None
 
 
 @on_host(key.command("rotate"))

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.log.checkpoint import Note, fingerprint, parse_key
+from ..core.calls import JSON
+from ..core.log.checkpoint import (
+    COSIGNATURE,
+    Note,
+    Verifier,
+    fingerprint,
+    parse_key,
+)
+from ..core.log.witnesses import Witnessed
 from ..errors import BadBytes, UsageError
 from .context import HostApi
 from .output import complain, counted, note, patience, say
 from .run_text import second
+from .witness import parsed
 
 if TYPE_CHECKING:
     from ..core.log.bundle import Bundle
@@ -73,6 +83,66 @@ def believe(host: HostApi, path: Path, keys: tuple[str, ...]) -> Bundle | None:
         refuse(found, bundled=True)
         return None
     return bundle
+
+
+@dataclass(frozen=True, slots=True)
+class Watchers:
+    """The witnesses whose signatures are demanded, and how many of them."""
+
+    keys: tuple[Verifier, ...]
+    quorum: int
+
+    def of(self, notes: Sequence[Note]) -> Witnessed | None:
+        """Return the largest checkpoint that enough of them have cosigned."""
+        from ..lib.signing import witnessed
+
+        return witnessed(notes, self.keys, self.quorum)
+
+    def refuse(self) -> None:
+        """Report that there is none."""
+        names = ", ".join(one.name for one in self.keys)
+        complain(
+            f"no checkpoint is cosigned by {self.quorum} of: {names}",
+            "ask for a newer bundle, or see [audit] witnesses where the log is; a "
+            "witness that refuses saw another log",
+        )
+
+
+def watchers(keys: tuple[str, ...], quorum: int | None) -> Watchers | None:
+    """Return the witnesses that are demanded, if any are."""
+    if not keys:
+        if quorum is not None:
+            raise UsageError("--quorum of no witnesses", fix="add --witness-key VKEY")
+        return None
+    found = dict.fromkeys(parsed("--witness-key", one, COSIGNATURE) for one in keys)
+    if quorum is not None and quorum > len(found):
+        raise UsageError(
+            f"--quorum is {quorum}, more than the witnesses: {len(found)}",
+            fix="lower it, or name more with --witness-key",
+        )
+    return Watchers((*found,), quorum or len(found))
+
+
+def witnessed_document(
+    found: Witnessed | None, asked: Watchers | None
+) -> dict[str, JSON]:
+    """Return what the document of a verification says of witnesses."""
+    if asked is None:
+        return {}
+    if found is None:
+        return {"witnessed": None}
+    by: list[JSON] = [{"name": name, "time": time} for name, time in found.times]
+    return {"witnessed": {"size": found.checkpoint.size, "by": by}}
+
+
+def say_witnessed(found: Witnessed | None) -> None:
+    """Print who vouches for how much of the log."""
+    if found is not None:
+        by = ", ".join(
+            f"{name} on {second(time * 1_000_000)} UTC" for name, time in found.times
+        )
+        events = counted(found.checkpoint.size, "event")
+        say(f"witnessed: the first {events} of the log, by {by}")
 
 
 def audit_line(found: Verdict) -> str:

@@ -12,6 +12,7 @@ from ..core.clients import table_of
 from ..core.grants.budgets import Period
 from ..core.grants.grants import Grant
 from ..core.limits import Limits, Places
+from ..core.log.checkpoint import Verifier
 from ..core.log.retention import Retention
 from ..core.names import AGENTS, nearest
 from ..core.programs import Language, language_of
@@ -201,6 +202,21 @@ class Agent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Witness:
+    """
+    A witness of the log.
+
+    Attributes:
+        url: Its submission prefix.
+
+        key: What its signatures are verified with.
+    """
+
+    url: str = field(repr=False)
+    key: Verifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
     """
     How checkpoints of the log are published and trusted.
@@ -209,10 +225,21 @@ class Audit:
         anchor: Where checkpoints are sent: ``file:`` and a path, or an address.
 
         trusted_keys: Public keys of other hosts whose checkpoints are believed.
+
+        witnesses: Who cosigns checkpoints.
+
+        quorum: How many of them are enough; 0: more than half.
     """
 
     anchor: str | None = field(default=None, repr=False)
     trusted_keys: tuple[bytes, ...] = ()
+    witnesses: tuple[Witness, ...] = ()
+    quorum: int = 0
+
+    @property
+    def enough(self) -> int:
+        """How many witnesses are enough."""
+        return self.quorum or len(self.witnesses) // 2 + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,14 +7,17 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 
 from ..core.calls import JSON
 from ..core.limits import Places
-from ..core.log.checkpoint import parse_key
+from ..core.log.checkpoint import COSIGNATURE, Verifier, parse_key
+from ..core.log.witnesses import MAX_WITNESSES
 from ..core.text.templates import texts
+from ..core.text.urls import in_the_clear
 from ..core.tools.contexts import RESERVED
 from ..core.tools.servers import ServerConfig
+from ..errors import BadBytes
 from . import fields as f
 from .agents import agent, agent_name, session
 from .fields import STRING, object_, shape_of, shaped
-from .model import TRACE_ID, Audit, ContextVar, TelemetrySettings
+from .model import TRACE_ID, Audit, ContextVar, TelemetrySettings, Witness
 from .retention import retention
 from .rules import DEFS
 from .schedules import schedule
@@ -53,13 +56,61 @@ def _key(value: object, at: At) -> bytes:
     return key
 
 
-AUDIT = f.tables(
-    {
-        "anchor": ("anchor", _anchor),
-        "trusted_keys": ("trusted_keys", f.listed(_key)),
-    },
-    Audit,
-)
+@shaped(STRING)
+def _url_of_witness(value: object, at: At) -> str:
+    address = f.url(value, at)
+    if in_the_clear(address):
+        raise at.error("is not https", fix='write it like: "https://HOST/PATH"')
+    return address
+
+
+@shaped(STRING)
+def _verifier(value: object, at: At) -> Verifier:
+    try:
+        return Verifier.parse(f.text(value, at), COSIGNATURE)
+    except BadBytes as exc:
+        raise at.error(
+            f"is not the key of a witness: {exc}",
+            fix="copy the line that caxton witness key shows there",
+        ) from None
+
+
+_WITNESS: f.Fields = {"url": ("url", _url_of_witness), "key": ("key", _verifier)}
+
+
+@shaped(object_(_WITNESS, "url", "key"))
+def _witness(value: object, at: At) -> Witness:
+    found = f.read(value, _WITNESS, at)
+    if len(found) < len(_WITNESS):
+        raise at.error("needs url and key", fix='write { url = "...", key = "..." }')
+    return Witness(**found)
+
+
+_AUDIT: f.Fields = {
+    "anchor": ("anchor", _anchor),
+    "trusted_keys": ("trusted_keys", f.listed(_key)),
+    "witnesses": ("witnesses", f.listed(_witness)),
+    "quorum": ("quorum", f.some),
+}
+
+
+@shaped(object_(_AUDIT))
+def _audit(value: object, at: At) -> Audit:
+    audit = Audit(**f.read(value, _AUDIT, at))
+    names = [one.key.name for one in audit.witnesses]
+    if len({*names}) < len(names):
+        raise at.key("witnesses").error(
+            "names one twice", fix="one witness counts once: remove the other"
+        )
+    if len(names) > MAX_WITNESSES:
+        raise at.key("witnesses").error(
+            f"has more than {MAX_WITNESSES}", fix="remove some"
+        )
+    if audit.quorum > len(names):
+        raise at.key("quorum").error(
+            f"is more than the {len(names)} witnesses", fix="lower it, or add some"
+        )
+    return audit
 
 
 @shaped(STRING)
@@ -239,7 +290,7 @@ TOP: f.Fields = {
     "watch": ("watch", f.flag),
     "store": ("store_url", f.single({"url": ("value", _store_url)})),
     "sandbox": ("places", f.tables(_PLACES, Places)),
-    "audit": ("audit", AUDIT),
+    "audit": ("audit", _audit),
     "retention": ("retention", retention),
     "http": ("proxy", f.single({"proxy": ("value", _proxy)})),
     "telemetry": (

@@ -41,6 +41,11 @@ def describe(config: Config) -> dict[str, JSON]:
         "audit": {
             "anchor": masked(config.audit.anchor),
             "trusted_keys": [key.hex() for key in config.audit.trusted_keys],
+            "witnesses": [
+                {"url": mask(one.url), "key": one.key.text()}
+                for one in config.audit.witnesses
+            ],
+            "quorum": config.audit.quorum or None,
         },
         "retention": {
             "archive": masked(str(config.retention.archive or "") or None),

@@ -15,11 +15,19 @@ import fcntl
 import os
 import secrets
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
-from ..core.log.checkpoint import Checkpoint, Note, Signature, key_id
+from ..core.log.checkpoint import (
+    COSIGNATURE,
+    Checkpoint,
+    Note,
+    Signature,
+    Verifier,
+    key_id,
+)
+from ..core.log.witnesses import Witnessed, cosignature, cosignatures, cosigned_text
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
@@ -232,6 +240,54 @@ def opened(key: bytes, box: bytes, use: bytes) -> bytes | None:
         return AESGCM(key).decrypt(box[:_NONCE], box[_NONCE:], use)
     except (InvalidTag, ValueError):
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WitnessKey:
+    """
+    The key of a witness.
+
+    Attributes:
+        name: What it calls itself.
+
+        seed: 32 bytes that nobody else knows.
+    """
+
+    name: str
+    seed: bytes = field(repr=False)
+
+    def verifier(self) -> Verifier:
+        """Return what others verify with."""
+        return Verifier(self.name, _public(_private(self.seed)), COSIGNATURE)
+
+    def cosign(self, note: Note, time: int) -> Signature:
+        """Return the cosignature of *note* at a time in seconds since 1970."""
+        raw = _private(self.seed).sign(cosigned_text(time, note.signed))
+        return cosignature(self.verifier(), time, raw)
+
+
+def cosigned_at(note: Note, witness: Verifier) -> int | None:
+    """Return when a witness cosigned *note*, in seconds; ``None``: it did not."""
+    return max(
+        (
+            time
+            for time, raw, text in cosignatures(note, witness)
+            if verifies(witness.public_key, raw, text)
+        ),
+        default=None,
+    )
+
+
+def witnessed(
+    notes: Iterable[Note], witnesses: Sequence[Verifier], quorum: int
+) -> Witnessed | None:
+    """Return the largest of *notes* that so many witnesses have cosigned."""
+    for note in sorted(notes, key=lambda one: one.checkpoint.size, reverse=True):
+        times = [(one.name, cosigned_at(note, one)) for one in witnesses]
+        found = tuple((name, time) for name, time in times if time is not None)
+        if len(found) >= quorum:
+            return Witnessed(checkpoint=note.checkpoint, times=found)
+    return None
 
 
 def verifies(public_key: bytes, signature: bytes, data: bytes) -> bool:

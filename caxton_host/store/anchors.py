@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from ..core.log.checkpoint import Note
 from ..errors import CaxtonError, ToolError
@@ -27,6 +27,23 @@ _TIMEOUT = 10.0
 _MAX_ANSWER = 65_536
 _LONGEST_PAUSE = 60.0
 _GRACE = 2.0
+
+
+class Sink(Protocol):
+    """A place that takes checkpoints."""
+
+    async def send(self, note: Note) -> None:
+        """
+        Take a checkpoint.
+
+        Raises:
+            CaxtonError, OSError: It is to be sent again.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close its connections."""
+        ...
 
 
 class FileAnchor:
@@ -107,18 +124,27 @@ class Anchor:
         on_failure: Called after each failed attempt.
 
         pause: Seconds before the second attempt; doubled before each further one.
+
+        rest: Seconds after each success.
+
+        done: What a checkpoint is then.
     """
 
     def __init__(
         self,
-        place: FileAnchor | HttpAnchor,
+        place: Sink,
         on_failure: Callable[[], None],
         *,
         pause: float = 1.0,
+        rest: float = 0.0,
+        done: str = "anchored",
     ) -> None:
         self._place = place
         self._on_failure = on_failure
         self._pause = pause
+        self._rest = rest
+        self._done = done
+        self._closing = asyncio.Event()
         self._newest: Note | None = None
         self._changed = asyncio.Event()
         self._idle = asyncio.Event()
@@ -142,6 +168,7 @@ class Anchor:
         tb: TracebackType | None,
     ) -> None:
         """Wait a moment for the last send, and end."""
+        self._closing.set()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), _GRACE)
         if self._task is not None:
@@ -149,7 +176,7 @@ class Anchor:
             await asyncio.gather(self._task, return_exceptions=True)
         if self._newest is not None:
             _log.warning(
-                "the newest checkpoint was not anchored; the next one holds it"
+                "the newest checkpoint was not %s; the next one holds it", self._done
             )
         await self._place.aclose()
 
@@ -163,7 +190,9 @@ class Anchor:
                     await self._place.send(note)
                 except (CaxtonError, OSError) as exc:
                     if pause == self._pause:
-                        _log.warning("a checkpoint is not anchored: %s", exc)
+                        _log.warning(
+                            "a checkpoint is not %s: %s", self._done, _why(exc)
+                        )
                     self._on_failure()
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE)
@@ -172,3 +201,12 @@ class Anchor:
                 if self._newest is note:
                     self._newest = None
             self._idle.set()
+            with contextlib.suppress(TimeoutError):
+                # wait_for of Python 3.11 may lose a cancellation that comes with it.
+                async with asyncio.timeout(self._rest):
+                    await self._closing.wait()
+
+
+def _why(exc: CaxtonError | OSError) -> str:
+    fix = exc.fix if isinstance(exc, CaxtonError) else ""
+    return f"{exc}. To fix: {fix}" if fix else str(exc)

@@ -10,7 +10,7 @@ import asyncio
 import json
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import cast
 
@@ -36,7 +36,7 @@ from ..core.log.runs import (
     call_of,
     outcome_word,
 )
-from ..core.log.tree import PART, consistency, inclusion, part_root, prove_in_parts
+from ..core.log.tree import PART, inclusion, part_root, prove_growth, prove_in_parts
 from ..core.names import run_of, stream_of
 from ..errors import LogBrokenError, NotFoundError
 from ..lib.codec import decode_trusted
@@ -131,6 +131,18 @@ class Exporter:
         except DBAPIError as exc:
             raise unreadable(exc) from None
 
+    async def growth(self, old: int, new: int) -> tuple[bytes, ...]:
+        """
+        Return the proof that the first *new* events begin with the first *old*.
+
+        Raises:
+            LogBrokenError: The log has fewer.
+        """
+        try:
+            return await asyncio.to_thread(self._tree.growth, old, new)
+        except DBAPIError as exc:
+            raise unreadable(exc) from None
+
 
 class _Tree:
     """
@@ -144,7 +156,7 @@ class _Tree:
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
-        self._size = 0
+        self._size = self._held = 0
         self._roots: list[bytes] = []
         self._first: list[Place] = []
 
@@ -152,6 +164,8 @@ class _Tree:
         """Read what came since, up to *size* events."""
         if size == self._size:
             return
+        if size < self._size:
+            del self._first[size // PART + 1 :], self._roots[size // PART + 1 :]
         start = self._first[-1] if self._first else (0,) * len(order_of(self._engine))
         # The last one may not have been whole.
         del self._first[-1:], self._roots[-1:]
@@ -159,10 +173,23 @@ class _Tree:
         while (done := PART * len(self._roots)) < size:
             if not (page := self._read(start, min(PART, size - done))):
                 return
+            self._held = done + len(page)
             self._first.append(page[0][1])
             self._roots.append(part_root(hash_ for hash_, _ in page))
             *before, position = page[-1][1]
             start = (*before, position + 1)
+
+    def growth(self, old: int, new: int) -> tuple[bytes, ...]:
+        """Return the proof of `tree.prove_growth`."""
+        self.grow(new)
+        if self._held < new:
+            raise _strange()
+
+        def part(number: int) -> list[bytes]:
+            count = min(PART, new - PART * number)
+            return [hash_ for hash_, _ in self._read(self._first[number], count)]
+
+        return tuple(prove_growth(self._roots, part, old, new))
 
     def prove(self, place: Place) -> tuple[int, tuple[bytes, ...]]:
         """
@@ -292,15 +319,6 @@ class _Export:
             )
         return found
 
-    def _hashes(self) -> Iterator[bytes]:
-        query = sa.select(events.c.hash).order_by(*order_of(self._engine))
-        query = query.limit(self._note.checkpoint.size)
-        with (
-            self._engine.connect() as connection,
-            closing(rows(connection, query)) as it,
-        ):
-            yield from (hash_ for (hash_,) in it)
-
     def _check(self, streams: Sequence[_Stream], parts: Sequence[Part]) -> None:
         """Check every proof before it is exported."""
         signed = self._note.checkpoint
@@ -323,7 +341,7 @@ class _Export:
             )
         return Earlier(
             checkpoint=old.text().encode(),
-            proof=tuple(consistency(self._hashes(), size)),
+            proof=self._tree.growth(size, self._note.checkpoint.size),
         )
 
     def _blobs(self, streams: Sequence[_Stream]) -> list[bytes]:

@@ -27,13 +27,61 @@ from ..calls import JSON
 MAX_NOTE = 16_384
 MAX_SIGNATURES = 16
 
-_ED25519 = b"\x01"
+#: Kinds of signatures: of a log, and of a witness.
+ED25519, COSIGNATURE = b"\x01", b"\x04"
+
 _KEY_ID = 4
 _DASH = "— "
 _SIZE = re.compile(r"0|[1-9][0-9]{0,18}")
 _KEY = re.compile(r"[0-9a-fA-F]{64}")
 _NAME = re.compile(r"[^\s+]{1,255}")
 _MAX_LINES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Verifier:
+    """
+    A named public key, as https://c2sp.org/signed-note writes it: a *vkey*.
+
+    Attributes:
+        name: Of a log, its origin; of a witness, what it calls itself.
+
+        kind: `ED25519` or `COSIGNATURE`.
+    """
+
+    name: str
+    public_key: bytes
+    kind: bytes = ED25519
+
+    def text(self) -> str:
+        """
+        Return it as text.
+
+        >>> Verifier("log", bytes(32)).text()
+        'log+5b9a74dc+AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
+        """
+        mark = key_id(self.name, self.public_key, self.kind).hex()
+        return f"{self.name}+{mark}+{b64encode(self.kind + self.public_key).decode()}"
+
+    @classmethod
+    def parse(cls, text: str, kind: bytes) -> Verifier:
+        """
+        Parse `text`.
+
+        Raises:
+            BadBytes: It is not a key of that kind.
+        """
+        name, _, rest = text.partition("+")
+        mark, _, data = rest.partition("+")
+        raw = parse_base64(data)
+        found = cls(name, raw[1:], raw[:1])
+        if not _NAME.fullmatch(name) or len(raw) != 1 + sha256().digest_size:
+            raise BadBytes("not NAME+ID+KEY with an Ed25519 key")
+        if found.kind != kind:
+            raise BadBytes("a key for another kind of signature")
+        if mark != key_id(name, found.public_key, kind).hex():
+            raise BadBytes("its id is not that of its name and key: it was mistyped")
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,13 +161,16 @@ class Note:
         return f"{self.signed.decode()}\n{lines}"
 
     def by(self, public_key: bytes) -> list[Signature]:
-        """Return the signatures with the name and id of that Ed25519 key."""
-        name = self.checkpoint.origin
-        expected = key_id(name, public_key)
+        """Return the signatures with the id of that key of the log."""
+        return self.of_key(Verifier(self.checkpoint.origin, public_key))
+
+    def of_key(self, key: Verifier) -> list[Signature]:
+        """Return the signatures with the name and id of a key."""
+        expected = key_id(key.name, key.public_key, key.kind)
         return [
             signature
             for signature in self.signatures
-            if signature.name == name and signature.key_id == expected
+            if signature.name == key.name and signature.key_id == expected
         ]
 
 
@@ -135,9 +186,9 @@ def origin_of(first: bytes) -> str:
     return f"caxton-host/log/{first[:16].hex()}"
 
 
-def key_id(name: str, public_key: bytes) -> bytes:
-    """Return the id of an Ed25519 key in signatures."""
-    return sha256(name.encode() + b"\n" + _ED25519 + public_key).digest()[:_KEY_ID]
+def key_id(name: str, public_key: bytes, kind: bytes = ED25519) -> bytes:
+    """Return the id of an Ed25519 key in signatures of a kind."""
+    return sha256(name.encode() + b"\n" + kind + public_key).digest()[:_KEY_ID]
 
 
 def fingerprint(public_key: bytes) -> str:
@@ -221,7 +272,7 @@ def _checkpoint(lines: Sequence[str]) -> Checkpoint:
     origin, size, root = lines[:3]
     if not _SIZE.fullmatch(size):
         raise BadBytes("the size of a checkpoint is a number")
-    digest = _base64(root)
+    digest = parse_base64(root)
     if len(digest) != sha256().digest_size:
         raise BadBytes("the root of a checkpoint has 32 bytes")
     return Checkpoint(origin=origin, size=int(size), root=digest)
@@ -233,14 +284,19 @@ def _signature(line: str) -> Signature:
     name, _, text = line.removeprefix(_DASH).partition(" ")
     if not _NAME.fullmatch(name):
         raise BadBytes("a signature without the name of a key")
-    raw = _base64(text)
+    raw = parse_base64(text)
     if len(raw) <= _KEY_ID:
         raise BadBytes("a signature of no bytes")
     return Signature(name=name, key_id=raw[:_KEY_ID], raw=raw[_KEY_ID:])
 
 
-def _base64(text: str) -> bytes:
-    """Decode canonical Base64."""
+def parse_base64(text: str) -> bytes:
+    """
+    Decode canonical Base64.
+
+    Raises:
+        BadBytes: It is something else.
+    """
     try:
         data = b64decode(text.encode(), validate=True)
     except (binascii.Error, ValueError):

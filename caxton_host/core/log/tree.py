@@ -11,9 +11,8 @@ only it is stored (https://www.rfc-editor.org/rfc/rfc6962#section-2.1).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
-from itertools import islice
 
 #: The root of the tree without leaves.
 EMPTY = sha256().digest()
@@ -187,49 +186,47 @@ def inclusion(
     return root if last == 0 else None
 
 
-def consistency(hashes: Iterable[bytes], old: int) -> list[bytes]:
+def prove_growth(
+    roots: Sequence[bytes], part: Callable[[int], Sequence[bytes]], old: int, new: int
+) -> list[bytes]:
     """
     Return the consistency proof of a tree with that of its first *old* leaves.
 
     Args:
-        hashes: The hashes of all events, in order. Read once, and not kept.
+        roots: Of all parts of the tree of *new* leaves, in order.
 
-        old: At least 1, and at most the number of *hashes*.
+        part: Returns the hashes of the events in a part, by its number.
+
+        old: At least 1, and at most *new*.
+
+        new: The number of leaves.
     """
-    source = iter(hashes)
-    before = Frontier()
-    before.extend(islice(source, old))
-    # The proof is the path from the last perfect subtree of the old tree upwards, that
-    # subtree first; it is left out if it is the whole old tree.
-    peaks: list[tuple[int, bytes, bool]] = [
-        (1 << bit, peak, False)
-        for bit, peak in zip(_bits(old), before.peaks, strict=True)
-    ]
-    count, last, _ = peaks.pop()
-    proof = [] if not peaks else [last]
-    peaks.append((count, last, True))
-    for one in source:
-        right = 1, sha256(b"\x00" + one).digest(), False
-        while peaks and peaks[-1][0] == right[0]:
-            right = _climbed(peaks.pop(), right, proof)
-        peaks.append(right)
-        old += 1
-    if old == before.size:
-        return []
-    while len(peaks) > 1:
-        right = peaks.pop()
-        peaks.append(_climbed(peaks.pop(), right, proof))
-    return proof
+
+    def root(start: int, end: int) -> bytes:
+        if start % PART == 0 and (end % PART == 0 or end == new):
+            return _root(roots[start // PART : -(-end // PART)])
+        inside = part(start // PART)[start % PART : start % PART + end - start]
+        return part_root(inside)
+
+    def grown(count: int, start: int, end: int, *, whole: bool) -> list[bytes]:
+        # SUBPROOF of RFC 6962, section 2.1.2, over the leaves from start to end.
+        if count == end - start:
+            return [] if whole else [root(start, end)]
+        half = start + (1 << (end - start - 1).bit_length() - 1)
+        if count <= half - start:
+            return [*grown(count, start, half, whole=whole), root(half, end)]
+        rest = grown(count - (half - start), half, end, whole=False)
+        return [*rest, root(start, half)]
+
+    return grown(old, 0, new, whole=True)
 
 
-def _climbed(
-    left: tuple[int, bytes, bool], right: tuple[int, bytes, bool], proof: list[bytes]
-) -> tuple[int, bytes, bool]:
-    if left[2]:
-        proof.append(right[1])
-    elif right[2]:
-        proof.append(left[1])
-    return left[0] + right[0], node(left[1], right[1]), left[2] or right[2]
+def _root(nodes: Sequence[bytes]) -> bytes:
+    """Return the root over nodes of the same height; the last may be lower."""
+    if len(nodes) == 1:
+        return nodes[0]
+    half = 1 << (len(nodes) - 1).bit_length() - 1
+    return node(_root(nodes[:half]), _root(nodes[half:]))
 
 
 def is_consistent(
@@ -266,7 +263,3 @@ def is_consistent(
 
 def _parts(data: bytes) -> list[bytes]:
     return [data[at : at + _HASH] for at in range(0, len(data), _HASH)]
-
-
-def _bits(number: int) -> list[int]:
-    return [bit for bit in reversed(range(number.bit_length())) if number >> bit & 1]

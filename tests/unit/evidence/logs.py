@@ -32,7 +32,7 @@ from caxton_host.core.log.events import (
     from_payload,
     to_payload,
 )
-from caxton_host.core.log.tree import Frontier, consistency, prove
+from caxton_host.core.log.tree import PART, Frontier, part_root, prove, prove_growth
 from caxton_host.lib import codec
 from caxton_host.lib.signing import Rotation
 
@@ -180,6 +180,17 @@ class Log:
         )
         blobs = [self.blobs[digest] for digest in sorted(self.blobs)]
         return b"".join(write_bundle(header, events, blobs))
+
+
+def consistency(hashes: Sequence[bytes], old: int) -> list[bytes]:
+    """Return the proof that a log begins with its first *old* events."""
+    starts = range(0, len(hashes), PART)
+    roots = [part_root(hashes[at : at + PART]) for at in starts]
+
+    def part(number: int) -> Sequence[bytes]:
+        return hashes[PART * number : PART * (number + 1)]
+
+    return prove_growth(roots, part, old, len(hashes))
 
 
 def small() -> Log:

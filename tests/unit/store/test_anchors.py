@@ -172,3 +172,14 @@ async def test_nothing_to_send_is_nothing_to_wait_for(
     async with anchor(server.url, failures):
         pass
     assert (failures.seen, server.asked) == (0, 0)
+
+
+async def test_one_that_rests_ends_at_once(tmp_path: Path) -> None:
+    place = FileAnchor(tmp_path / "notes")
+    for _ in range(20):
+        async with Anchor(place, Failures(), rest=3600.0) as to:
+            to.tell(note(tmp_path, 1))
+            await to._idle.wait()
+            await asyncio.sleep(0)
+
+    assert len(parse_notes((tmp_path / "notes").read_bytes())) == 20

@@ -12,14 +12,15 @@ from caxton_host.core.log.tree import (
     EMPTY,
     PART,
     Frontier,
-    consistency,
     inclusion,
     is_consistent,
     node,
     part_root,
     prove,
+    prove_growth,
     prove_in_parts,
 )
+from tests.unit.evidence.logs import consistency
 
 #: The leaves and roots of the test data of Certificate Transparency itself
 #: (certificate-transparency, merkletree test vectors).
@@ -166,6 +167,32 @@ def test_that_a_log_only_grew_can_be_proven(new: int, data: st.DataObject) -> No
         assert not is_consistent(old, roots[0], new, roots[1], proof[:-1])
         changed = [*proof[:-1], EMPTY]
         assert not is_consistent(old, roots[0], new, roots[1], changed)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (1, PART + 1),
+        (PART - 1, PART + 1),
+        (PART, 2 * PART),
+        (PART + 500, PART + 600),
+        (700, 3 * PART + 9),
+        (2 * PART, 3 * PART + 9),
+        (2 * PART + 1, 3 * PART),
+    ],
+)
+def test_growth_is_proven_from_the_parts_at_its_ends(old: int, new: int) -> None:
+    hashes, read = many(new), set[int]()
+    roots = [part_root(hashes[at : at + PART]) for at in range(0, new, PART)]
+
+    def part(number: int) -> list[bytes]:
+        read.add(number)
+        return hashes[PART * number : PART * (number + 1)]
+
+    proof = prove_growth(roots, part, old, new)
+
+    assert proof == naive_subproof(old, hashes, whole=True)
+    assert read <= {old // PART, new // PART}
 
 
 @given(st.integers(2, 20), st.integers(0, 19))

@@ -214,9 +214,13 @@ async def _verify(
 @click.option(
     "-o",
     "--output",
-    required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     help="The file of the bundle.",
+)
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A page that holds the bundle and verifies itself.",
 )
 @click.option(
     "--since",
@@ -225,7 +229,12 @@ async def _verify(
     help="A file of older checkpoints to include. Repeatable.",
 )
 def export(
-    host: HostApi, run: str, output: Path, since: tuple[Path, ...], as_json: bool
+    host: HostApi,
+    run: str,
+    output: Path | None,
+    html: Path | None,
+    since: tuple[Path, ...],
+    as_json: bool,
 ) -> None:
     """
     Export RUN as a bundle that other machines can verify.
@@ -235,37 +244,58 @@ def export(
     the run was erased, or answers were kept as digests, the bundle can be verified but
     not replayed; a warning says so.
 
+    With --html, the bundle is inside a page that a browser opens from disk, without a
+    server or network: it verifies itself against the public key that its reader enters,
+    and shows the run. A page holds at most 64 MiB.
+
     \b
     Exit codes: 0 written; 2 no such run; 5 the log is not what was signed.
 
     \b
     Examples:
       caxton audit export @last -o run.caxton
+      caxton audit export @last --html run.html
       caxton audit export 0198 -o run.caxton --since anchored.txt
     """
+    if output is None and html is None:
+        raise UsageError("no file is named", fix="add -o run.caxton or --html run.html")
     older = [note for path in since for note in _notes(path)]
     run_id, data, lack = wait(_export(host, run, older))
-    draft = output.with_name(f"{output.name}.part")
-    draft.write_bytes(data)
-    draft.replace(output)
+    if html is not None:
+        from ..evidence.page import html_page
+
+        _write(html, html_page(data))
+    if output is not None:
+        _write(output, data)
     public = keyring(host).public_key().hex()
     if as_json:
         show(
             {
                 "$type": "caxton.export/v1",
                 "run_id": run_id,
-                "path": str(output),
+                "path": str(output) if output else None,
+                "html": str(html) if html else None,
                 "bytes": len(data),
                 "public_key": public,
                 "not_kept": str(lack) if lack else None,
             }
         )
-    else:
-        say(str(output))
-        note(f"run {run_id}, {len(data)} bytes")
-        if lack:
-            note(f"warning: {lack}: the bundle can be verified, not replayed")
+        return
+    for path in filter(None, (output, html)):
+        say(str(path))
+    note(f"run {run_id}, {len(data)} bytes")
+    if lack:
+        note(f"warning: {lack}: the bundle can be verified, not replayed")
+    if output is not None:
         note(f"next: caxton audit verify --bundle {output} --key {public}")
+    if html is not None:
+        note(f"next: open {html} in a browser, and enter the key {public}")
+
+
+def _write(path: Path, data: bytes) -> None:
+    draft = path.with_name(f"{path.name}.part")
+    draft.write_bytes(data)
+    draft.replace(path)
 
 
 async def _export(

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,24 @@ from tests import standin
 from tests.shared import once
 
 from .shell import Shell
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+CHROMIUM = "/usr/bin/chromium"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Generator[Browser]:
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 -- 200 ms
+
+    with sync_playwright() as driver:
+        # The sandbox of the browser needs what a container does not give.
+        started = driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"]
+        )
+        yield started
+        started.close()
 
 
 @pytest.fixture(scope="session")

@@ -142,6 +142,7 @@ EXPORT: Mapping[str, Any] = {
     "$type": "caxton.export/v1",
     "run_id": TEXT,
     "path": "run.caxton",
+    "html": "run.html",
     "bytes": COUNT,
     "public_key": TEXT,
     "not_kept": (NULL, TEXT),
@@ -310,7 +311,7 @@ def test_an_audit(ran: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "shape"),
     [
-        ("audit export @last -o run.caxton", EXPORT),
+        ("audit export @last -o run.caxton --html run.html", EXPORT),
         ("audit erase @last --reason asked", ERASURE),
         ("db archive --to old --before 3000-01-01 --dry-run", [ARCHIVED]),
         ("db archive --to old --before 3000-01-01", [ARCHIVED]),

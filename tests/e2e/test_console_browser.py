@@ -7,15 +7,16 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page
 
+from caxton_host import evidence
 from caxton_host.web import ui
 from tests import standin
 from tests.others import Programs
@@ -27,7 +28,11 @@ from .test_cli_cancel import until
 
 pytestmark = pytest.mark.browser
 
-CHROMIUM = "/usr/bin/chromium"
+CONSOLE = Path(ui.__file__).parent / "static" / "console.js"
+PAGE = [
+    Path(evidence.__file__).with_name(name)
+    for name in ("msgpack.js", "verify.js", "page.js")
+]
 PAGES = tuple(
     f"/ui/{name}"
     for name in ("runs", "inbox", "agents", "servers", "evidence", "access")
@@ -38,17 +43,6 @@ ASKS = '[[agents.a.allow]]\ntools = ["demo/*"]\n'
 BROKEN = "import sys; print('no door at /srv', file=sys.stderr); sys.exit(3)"
 #: Without a name a phone in one's hand, 320 px wide, and a desktop.
 SIZES = {"phone": (320, 640), "desktop": (1280, 900)}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Generator[Browser]:
-    with sync_playwright() as driver:
-        # The sandbox of the browser needs what a container does not give.
-        started = driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox"]
-        )
-        yield started
-        started.close()
 
 
 def configured(shell: Shell, rules: str) -> None:
@@ -458,16 +452,16 @@ def test_no_page_is_over_100_kb(desk: Desk) -> None:
     assert max(sizes) < 100_000
 
 
-def test_the_script_is_typed(programs: Programs) -> None:
-    script = Path(ui.__file__).parent / "static" / "console.js"
+@pytest.mark.parametrize("scripts", [[CONSOLE], PAGE], ids=["console", "page"])
+def test_the_scripts_are_typed(programs: Programs, scripts: Sequence[Path]) -> None:
     tsc = programs.folder / "node_modules" / ".bin" / "tsc"
     words = ["--noEmit", "--allowJs", "--checkJs", "--strict", "--target", "es2022"]
-    words += ["--lib", "es2022,dom,dom.iterable", "--module", "es2022", str(script)]
+    words += ["--lib", "es2022,dom,dom.iterable", *map(str, scripts)]
     done = subprocess.run(
         [str(tsc), *words], capture_output=True, text=True, timeout=SOON, check=False
     )
     assert done.returncode == 0, done.stdout
-    assert len(script.read_text().splitlines()) < 1500
+    assert sum(len(one.read_text().splitlines()) for one in scripts) < 1500
 
 
 def test_who_signs_out_is_out(desk: Desk) -> None:

@@ -63,14 +63,20 @@ class Log:
         return [event for name, event in self.events if name == stream]
 
     def append(self, stream: str, event: Event) -> Sealed:
+        return self.put(stream, type(event).__name__, to_payload(event))
+
+    def put(
+        self, stream: str, type_: str, said: Mapping[str, JSON], trace: str = "ab" * 16
+    ) -> Sealed:
+        """Append an event of any type, whatever it says."""
         before = self.of(stream)
         seq = len(before) + 1
         number = len(self.events)
-        payload = codec.encode(to_payload(event))
+        payload = codec.encode(said)
         salt = sha256(b"salt %d" % number).digest()[:16]
         digest = payload_digest(salt, payload)
-        ids = ("ab" * 16, "cd" * 8) if number % 2 else (None, None)
-        type_, at = type(event).__name__, 1_700_000_000_000_000 + number
+        ids = (trace, "cd" * 8) if number % 2 else (None, None)
+        at = 1_700_000_000_000_000 + number
         head = envelope(stream, seq, type_, 1, at, *ids)
         hash_ = event_hash(before[-1].hash if before else GENESIS, head, digest)
         sealed = Sealed(

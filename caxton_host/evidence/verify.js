@@ -383,10 +383,8 @@ async function stream(found, part, next, log, before) {
   }
   found.where = { stream: part.stream, seq: 1 };
   const [first] = own.events;
-  if (log.own && (before || first.payload)) {
-    const from = first.type === "RunQueued" ? null : first.type === "RunStarted" && said(first).forked_from;
-    check(isFrom(from, before), "it is not forked from what comes before it");
-  }
+  if (log.own && (before || (first.payload && first.type !== "RunQueued")))
+    check(first.type === "RunStarted" && isFrom(said(first).forked_from, before), "it is not forked from what comes before it");
   found.where = {};
   found.gone += gone;
   return { run: part.stream.slice(4), seq: read, hash: hex(previous) };

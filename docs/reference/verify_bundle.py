@@ -166,7 +166,7 @@ def read_stream(part, lines, before, size, root, trusted):  # its last event, an
             said = payload(event)
             check(said.get("run") == stream[4:] and type(said.get("events")) is int, "another erasure")
             check(min(said["events"], part["events"]) == gone, "an erasure of other events")
-    if trusted and (before or "payload" in first):
+    if trusted and (before or "payload" in first and first["type"] != "RunQueued"):
         check(first["type"] == "RunStarted" and payload(first).get("forked_from") == before, "another lineage")
     return {"run": stream[4:], "seq": part["events"], "hash": previous.hex()}, gone
 

@@ -233,6 +233,7 @@ def vectors() -> Mapping[str, tuple[bytes, str]]:
         "run-of-two-keys": (log.bundle("run/a", by=(OLD, NEW)), "intact"),
         "run-since": (log.bundle("run/a", earlier=(1, 7, 8, 13, 14)), "intact"),
         "run-not-ended": (log.bundle(("run/a", 3)), "intact"),
+        **_queued(),
         "fork": (fork, "intact"),
         **_erased(),
         **_odd(run),
@@ -266,6 +267,19 @@ def vectors() -> Mapping[str, tuple[bytes, str]]:
         "earlier-of-another-log": (_grafted(log, again), "broken"),
         "empty": (b"", "broken"),
         "no-checkpoint": (_swap(run, b"caxton-host/log", b"\\ncaxton-host"), "broken"),
+    }
+
+
+def _queued() -> Mapping[str, tuple[bytes, str]]:
+    """Return bundles of runs that waited for a place: such a run is no fork."""
+    log = Log()
+    queued: dict[str, JSON] = {"agent": "weather", "forked_from": None}
+    for run in ("run/a", "run/b"):
+        log.put(run, "RunQueued", queued)
+        log.append(run, run_started())
+    return {
+        "queued": (log.bundle("run/a"), "intact"),
+        "queued-fork": (log.bundle("run/a", "run/b"), "broken"),
     }
 
 

@@ -8,11 +8,13 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from caxton_host.app.maintenance import keeping_for
 from caxton_host.app.serve_app import serving
 from caxton_host.config import Config, Paths, load
-from caxton_host.web.app import application
+from caxton_host.web.app import Upkeep, application
 from caxton_host.web.edge.authentication import identity_of
 from caxton_host.web.edge.listen import bind, listening
 
@@ -54,6 +56,9 @@ def served(
                 identity_of(limits, it.up.store.tokens, it.up.host.clock),
                 limits,
                 ready=it.ready,
+                upkeep=Upkeep(
+                    verifying=it.verifying, keeping=partial(keeping_for, it.keeper)
+                ),
             )
             async with listening(app, listener):
                 it.begin()

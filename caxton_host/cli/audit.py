@@ -12,7 +12,7 @@ from ..core.calls import JSON
 from ..core.log.checkpoint import Verifier, parse_note
 from ..core.log.runs import erasure_document
 from ..core.names import stream_of
-from ..errors import BadBytes, NotKeptError, StoreError, UsageError
+from ..errors import BadBytes, StoreError, UsageError
 from ..lib.machine import local_actor
 from .context import SIGNED, HostApi, on_host, wait
 from .output import AUDIT, FAILED, complain, counted, note, patience, say, show
@@ -248,6 +248,8 @@ def export(
     server or network: it verifies itself against the public key that its reader enters,
     and shows the run. A page holds at most 64 MiB.
 
+    With --host, the host there signs; ask its operator for the public key.
+
     \b
     Exit codes: 0 written; 2 no such run; 5 the log is not what was signed.
 
@@ -260,56 +262,42 @@ def export(
     if output is None and html is None:
         raise UsageError("no file is named", fix="add -o run.caxton or --html run.html")
     older = [note for path in since for note in _notes(path)]
-    run_id, data, lack = wait(_export(host, run, older))
+    found = host.export(run, older)
     if html is not None:
         from ..evidence.page import html_page
 
-        _write(html, html_page(data))
+        _write(html, html_page(found.data))
     if output is not None:
-        _write(output, data)
-    public = keyring(host).public_key().hex()
+        _write(output, found.data)
     if as_json:
         show(
             {
                 "$type": "caxton.export/v1",
-                "run_id": run_id,
+                "run_id": found.run_id,
                 "path": str(output) if output else None,
                 "html": str(html) if html else None,
-                "bytes": len(data),
-                "public_key": public,
-                "not_kept": str(lack) if lack else None,
+                "bytes": len(found.data),
+                "public_key": found.public_key,
+                "not_kept": found.not_kept,
             }
         )
         return
     for path in filter(None, (output, html)):
         say(str(path))
-    note(f"run {run_id}, {len(data)} bytes")
-    if lack:
-        note(f"warning: {lack}: the bundle can be verified, not replayed")
+    note(f"run {found.run_id}, {len(found.data)} bytes")
+    if found.not_kept:
+        note(f"warning: {found.not_kept}: the bundle can be verified, not replayed")
+    key = found.public_key or "PUBKEY"
     if output is not None:
-        note(f"next: caxton audit verify --bundle {output} --key {public}")
+        note(f"next: caxton audit verify --bundle {output} --key {key}")
     if html is not None:
-        note(f"next: open {html} in a browser, and enter the key {public}")
+        note(f"next: open {html} in a browser, and enter the key {key}")
 
 
 def _write(path: Path, data: bytes) -> None:
     draft = path.with_name(f"{path.name}.part")
     draft.write_bytes(data)
     draft.replace(path)
-
-
-async def _export(
-    host: HostApi, run: str, since: list[Note]
-) -> tuple[str, bytes, NotKeptError | None]:
-    from ..app.maintenance import keeping
-    from ..runs.recording import lacking
-
-    async with keeping(host.look(*SIGNED), host.paths()) as keeper:
-        reader = keeper.store.reader
-        run_id = await reader.find_run(run)
-        with patience("exporting"):
-            data = await keeper.bundle(run_id, since)
-            return run_id, data, await lacking(run_id, reader)
 
 
 @on_host(command.command("checkpoint"))

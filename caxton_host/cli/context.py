@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..core.calls import JSON
     from ..core.grants.approvals import Verdict
     from ..core.grants.freezes import Kind
+    from ..core.log.checkpoint import Note
     from ..core.log.events import Recorded, RunErased
     from ..core.log.runs import RunFilter, RunRow
     from ..core.programs import Language
@@ -233,6 +234,25 @@ class RunPage:
     stale: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """
+    A run that was exported.
+
+    Attributes:
+        data: Its bundle.
+
+        not_kept: Why it cannot be replayed, or ``None``.
+
+        public_key: The key that signed it, if it is one of this machine.
+    """
+
+    run_id: str
+    data: bytes
+    not_kept: str | None
+    public_key: str | None = None
+
+
 class HostApi(Protocol):
     """
     A host, as commands use it: this machine, or one that serves elsewhere.
@@ -376,6 +396,10 @@ class HostApi(Protocol):
 
     def checkpoint(self) -> Mapping[str, JSON]:
         """Return the newest ``caxton.checkpoint/v1`` document; sign one if possible."""
+        ...
+
+    def export(self, run: str, since: Sequence[Note]) -> Exported:
+        """Sign the log, and return the bundle of a run."""
         ...
 
     def reload(self, only: str | None, reason: str) -> Mapping[str, Answer]:

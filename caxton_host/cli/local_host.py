@@ -16,7 +16,7 @@ from ..core.analysis.checking import astray, missing
 from ..core.calls import JSON
 from ..core.grants.freezes import Freezes
 from ..core.grants.tool_catalog import tool_document
-from ..core.log.checkpoint import checkpoint_document
+from ..core.log.checkpoint import Note, checkpoint_document
 from ..core.log.events import (
     Frozen,
     Recorded,
@@ -44,6 +44,7 @@ from .context import (
     STALE,
     AnswerOptions,
     DecideOptions,
+    Exported,
     ForkOptions,
     HostApi,
     ResolveOptions,
@@ -431,6 +432,25 @@ class LocalHost(HostApi):
             return checkpoint_document(signed.checkpoint, signed.text())
 
         return wait(sign())
+
+    def export(self, run: str, since: Sequence[Note]) -> Exported:
+        from ..app.maintenance import keeping
+        from ..runs.recording import lacking
+
+        async def sign() -> Exported:
+            async with keeping(self.look(*SIGNED), self.paths()) as keeper:
+                reader = keeper.store.reader
+                run_id = await reader.find_run(run)
+                lack = await lacking(run_id, reader)
+                return Exported(
+                    run_id=run_id,
+                    data=await keeper.bundle(run_id, since),
+                    not_kept=str(lack) if lack else None,
+                    public_key=keeper.keys.public_key().hex(),
+                )
+
+        with patience("exporting"):
+            return wait(sign())
 
     def reload(self, only: str | None, reason: str) -> Mapping[str, Answer]:
         # Load it here first: hosts are not asked to load a broken configuration.

@@ -25,6 +25,7 @@ import click
 
 from ..core.calls import JSON
 from ..core.limits import Limits
+from ..core.log.checkpoint import Note
 from ..core.log.events import Recorded, RunErased, ToolProgress
 from ..core.log.runs import ENDS, RunFilter, event_of_call
 from ..core.names import stream_of
@@ -45,11 +46,12 @@ from ..remote.log import RemoteLog, summary
 from ..runs.approvals import meant, open_questions
 from ..runs.questions import Inbox
 from ..runs.questions import meant as one_question
-from ..runs.recording import Recording
+from ..runs.recording import Recording, lacking
 from .answers import read_answer
 from .context import (
     AnswerOptions,
     DecideOptions,
+    Exported,
     ForkOptions,
     HostApi,
     ResolveOptions,
@@ -283,6 +285,20 @@ class RemoteHost(HostApi):
 
     def checkpoint(self) -> Mapping[str, JSON]:
         return mapping(self._get("/checkpoints/latest"))
+
+    def export(self, run: str, since: Sequence[Note]) -> Exported:
+        _refuse(since=since)
+
+        async def fetch(log: RemoteLog) -> Exported:
+            run_id = await log.find_run(run)
+            data = await log.remote.fetch(path("runs", run_id, "bundle"))
+            lack = await lacking(run_id, log)
+            return Exported(
+                run_id=run_id, data=data, not_kept=str(lack) if lack else None
+            )
+
+        with patience("exporting"):
+            return self._ask(fetch)
 
     def reload(self, only: str | None, reason: str) -> Mapping[str, Answer]:
         return self._ask_hosts(path("config", "reload"), only, reason)

@@ -369,6 +369,7 @@ def test_what_audit_cannot_say_is_named(host: Shell, line: str, words: str) -> N
         ("audit", "verify", "--checkpoint", "caxton.toml"),
         ("audit", "verify", "@last", "--bundle", "caxton.toml"),
         ("audit", "export", "nobody", "-o", "x"),
+        ("audit", "export", "@last"),
         ("audit", "verify", "--bundle", "nowhere"),
         ("replay",),
         ("replay", "@last", "--bundle", "caxton.toml"),

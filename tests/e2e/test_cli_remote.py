@@ -304,6 +304,24 @@ def test_what_is_said_to_a_host_is_what_it_can_hear(both: Both) -> None:
     assert not (both.folder / "x").exists()
 
 
+def test_run_is_exported_from_there(both: Both) -> None:
+    both.there("run", "a", "-q")
+    done = both.there("audit", "export", "@last", "--html", "there.html", "--json")
+    assert done.code == 0, done.err
+    assert done.document["public_key"] is None
+    both.here("audit", "export", "@last", "-o", "here.caxton")
+    signed = (both.folder / "here.caxton").read_bytes().split(b"\n", 1)[1]
+    page = (both.folder / "there.html").read_text()
+    assert signed.decode().replace("<", "\N{NOT SIGN}") in page
+    key = both.here("audit", "key", "--json").document["public_key"]
+    both.there("audit", "export", "@last", "-o", "there.caxton")
+    verified = both.here("audit", "verify", "--bundle", "there.caxton", "--key", key)
+    assert verified.code == 0
+    both.here("audit", "checkpoint", "-o", "kept.txt")
+    refused = both.there("audit", "export", "@last", "-o", "x", "--since", "kept.txt")
+    assert "--since cannot be used with --host" in refused.err
+
+
 def test_agent_is_frozen_there_and_thawed(both: Both) -> None:
     assert both.there("freeze", "agent", "a", "--reason", "odd").code == 0
     listed = both.same("freeze", "list", "--json")
@@ -470,6 +488,7 @@ def test_a_hostile_host_cannot_steer_the_terminal_or_break_a_command(
         ("agent", "list"),
         ("grant", "explain", "a", "b/c"),
         ("audit", "checkpoint"),
+        ("audit", "export", "0", "-o", "x"),
     )
     with answering(HTTPServer(HERE, Hostile)) as host:
         for words in commands:

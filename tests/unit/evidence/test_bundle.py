@@ -38,7 +38,14 @@ VECTORS = REFERENCE / "vectors"
 VERIFIER = REFERENCE / "verify_bundle.py"
 TRUSTED = [public(OLD)]
 #: What only a look into payloads shows, which nobody takes of an unknown signer's.
-LAST = ("fork-", "queued-", "run-called-a-fork", "erased-fewer", "erased-more", "erased-of-")
+LAST = (
+    "fork-",
+    "queued-",
+    "run-called-a-fork",
+    "erased-fewer",
+    "erased-more",
+    "erased-of-",
+)
 
 
 def ours(data: bytes, *outside: Note, trusted: list[bytes] = TRUSTED) -> Verdict:

@@ -21,6 +21,7 @@ from caxton_host.runs.recording import Recording
 from caxton_host.store.bundle_store import BundleStore, read_bundle
 
 from .shell import SOON, Shell, toml
+from .test_docs import ROOT, blocks, commands
 
 
 @pytest.fixture
@@ -410,3 +411,16 @@ def test_the_page_about_verifying_is_right(host: Shell) -> None:
         if words[0] == "caxton":
             assert host(*words[1:]).code == 0, line
     assert len(lines) == 8
+
+
+def test_the_page_about_handing_a_run_over_is_right(host: Shell) -> None:
+    key = key_of(host)
+    for block in blocks(ROOT / "docs" / "how-to" / "hand-over.md"):
+        if block.language == "python":
+            words = [sys.executable, "-c", block.text]
+            subprocess.run(words, cwd=host.folder, timeout=SOON, check=True)
+            continue
+        for line in commands(block.language, block.text.replace("PUBKEY", key)):
+            assert host(*line.split()[1:]).code == 0, line
+    taken = (host.folder / "run.caxton").read_bytes()
+    assert exported(host).read_bytes() == taken

@@ -9,6 +9,7 @@ Pages work without their script, which only keeps them up to date.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +25,7 @@ from starlette.types import Receive, Scope, Send
 from ...core.grants.principals import Principal
 from ...core.log.events import EVENT_TYPES
 from ...errors import ForbiddenError, StaleSignInError
+from ...evidence.page import html_page
 from ..api.operations import ApiContext, wrong_method
 from ..edge.authentication import Unauthenticated
 from ..edge.messages import Problem, Refusal
@@ -173,6 +175,7 @@ class Console:
             *(Route(PATH + path, self._view(view)) for path, view in VIEWS.items()),
             Route(f"{PATH}/runs/{{run}}/image/{{sha256}}", self._endpoint(self._image)),
             Route(f"{PATH}/runs/{{run}}/bundle", self._endpoint(self._bundle)),
+            Route(f"{PATH}/runs/{{run}}/page", self._endpoint(self._as_page)),
             Route(f"{PATH}/runs/{{run}}/live", self._endpoint(self._live)),
             Route(_LIVE, self._endpoint(self._live_all)),
             Route(f"{PATH}/do/{{action}}", self._endpoint(self._do)),
@@ -321,6 +324,14 @@ class Console:
 
     async def _bundle(self, request: Request) -> Response:
         return await self._asking(request).response("exportRun", **request.path_params)
+
+    async def _as_page(self, request: Request) -> Response:
+        """Return a bundle as a page. It is saved: it does not run at this address."""
+        bundle = await self._bundle(request)
+        data = await asyncio.to_thread(html_page, bytes(bundle.body))
+        saved = bundle.headers["content-disposition"].replace(".caxton", ".html")
+        headers = {**_HEADERS, "content-disposition": saved}
+        return Response(data, headers=headers, media_type=bundle.media_type)
 
     async def _live(self, request: Request) -> Response:
         """Stream the events of a run."""

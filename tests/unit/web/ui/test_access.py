@@ -177,12 +177,19 @@ async def test_the_bundle_of_a_run_is_downloaded(tmp_path: Path) -> None:
     async with browsing(office) as client:
         page = await client.get(f"/ui/runs/{run}")
         found = await client.get(f"/ui/runs/{run}/bundle")
+        whole = await client.get(f"/ui/runs/{run}/page")
     async with browsing(office, "eve") as client:
         reader = await client.get(f"/ui/runs/{run}")
         # It has the events of other runs that it was forked from, and their places.
         refused = await client.get(f"/ui/runs/{run}/bundle")
+        unseen = await client.get(f"/ui/runs/{run}/page")
 
     assert f'href="/ui/runs/{run}/bundle"' in page.text
+    assert f">bundle of {run}</script>" in whole.text
+    # Saved, and not shown at this address.
+    assert f'attachment; filename="{run}.html"' == whole.headers["content-disposition"]
+    assert whole.headers["content-type"] == "application/octet-stream"
+    assert unseen.status_code == 403
     assert found.content == f"bundle of {run}".encode()
     assert f'filename="{run}.caxton"' in found.headers["content-disposition"]
     assert "/bundle" not in reader.text

@@ -217,7 +217,7 @@ async function show(found, isOld) {
   if (isOld()) return;
   const own = found.streams[found.streams.length - 1].events;
   const started = read(own.find((one) => one.type === "RunStarted") ?? own[0]), ended = own[own.length - 1];
-  document.title = visible(`${brief(started.agent) || "A run"}, ${found.run}`);
+  title(brief(started.agent) || "A run", found.run);
   const beside = element("section", "beside");
   const known = new Map(rows.map((row) => [row.id, row]));
   const choose = () => {
@@ -234,7 +234,6 @@ async function show(found, isOld) {
     return item;
   });
   by("main").replaceChildren(
-    element("h1", "", brief(started.agent) || "A run", " ", element("small", "", found.run)),
     facts([["State", state(STATES[ended.type] ?? "open")], ["Started", when(own[0].at)], ["Calls", rows.filter((row) => row.call !== null).length],
       ["Events", own.length], ["Started by", started.actor?.id], ["Module", started.module_sha256]]),
     element("div", "split", element("section", "", element("h2", "", "Timeline"), ...list), beside),
@@ -291,6 +290,11 @@ let turn = 0;
 /** The bundle, as it was exported: page.py says why it is written like this. */
 const bundle = () => (by("bundle").textContent ?? "").replaceAll("¬", "<");
 
+/** @param {string} agent @param {string} run */
+function title(agent, run) {
+  document.title = visible(`${agent} ${run}`);
+  by("title").replaceChildren(visible(agent), " ", element("small", "", run));
+}
 /** @param {string} name @param {string} text */
 function judge(name, text) {
   by("verdict").className = `told ${name}`;
@@ -316,6 +320,7 @@ async function begin() {
   }
   if (isOld()) return;
   by("main").replaceChildren();
+  title("A recorded run", "");
   const { stream, seq, line } = found.where;
   const where = stream ? `event ${seq} of ${stream}` : `line ${line}`;
   if (found.verdict === "broken")

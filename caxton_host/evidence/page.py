@@ -14,7 +14,14 @@ MAX_PAGE = 64 << 20
 
 _FOLDER = files("caxton_host")
 _SCRIPTS = ("evidence/msgpack.js", "evidence/verify.js", "evidence/page.js")
-_EXECUTOR = ("evidence/msgpack.js", "evidence/execute.js")
+_EXECUTOR = (
+    "evidence/msgpack.js",
+    "evidence/bytes.js",
+    "evidence/recording.js",
+    "evidence/guest.js",
+    "evidence/wasi.js",
+    "evidence/execute.js",
+)
 _STYLES = ("web/ui/static/console.css", "evidence/page.css")
 
 
@@ -50,7 +57,7 @@ def html_page(bundle: bytes) -> bytes:
             style=style,
             script=script,
             executor=_joined(_EXECUTOR)
-            if _FOLDER.joinpath(_EXECUTOR[1]).is_file()
+            if _FOLDER.joinpath(_EXECUTOR[-1]).is_file()
             else "",
             bundle=bundle.decode("ascii").replace("<", "\N{NOT SIGN}"),
         )

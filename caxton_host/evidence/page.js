@@ -139,7 +139,7 @@ async function rowsOf(streams) {
     const row = { id: `${event.part}.${event.seq}`, call: null, title: type, text: it, outcome: STATES[type] ?? "log", notes: [], began: at, ended: at, events: [event] };
     found.push(row);
     if (!event.payload) row.text = "erased";
-    else if (type in STATES) row.text = it.agent ?? it.reason ?? it.message ?? "";
+    else if (type in STATES) row.text = it.agent ?? it.reason ?? (it.kind ? `${brief(it.kind)}: ${brief(it.message)}` : "");
     else if (type === "LogWritten") [row.title, row.text] = [brief(it.level), it.text];
     else if (typeof it.call === "number") {
       Object.assign(row, { call: it.call, title: brief(it.name) || "made earlier", text: it.params, outcome: "open", ended: null, events: [] });
@@ -201,6 +201,8 @@ function whole(found, started, ended) {
   return [
     element("h2", "", "The run"),
     titled("Output", ended.output),
+    titled("Why it ended", ended.message ?? ended.reason),
+    ...found.streams.map(({ stream, erased }) => erased && titled(`The payloads of ${stream} were erased`, read(erased))),
     titled("Input", started.input),
     titled("Variables", started.context),
     titled("Grants", started.grants),
@@ -278,7 +280,7 @@ function execute(found) {
     tell(said, ...(data.verdict === "diverged" ? [titled("Recorded", data.recorded), titled("Now", data.now)].filter((one) => one !== null) : []));
   };
   const events = found.streams.flatMap(({ stream, events }) => events.map((one) => ({
-    seq: one.seq, stream, type: one.type, schema_version: Number(one.version), recorded_at: one.at, payload: one.payload && unpack(one.payload),
+    seq: one.seq, stream, type: one.type, schema_version: Number(one.version), recorded_at: one.at, payload: one.payload && read(one),
   })));
   worker.postMessage({ type: "execute", events, blobs: found.blobs, run: found.run });
 }

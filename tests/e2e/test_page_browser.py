@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +15,7 @@ from caxton_host.core.calls import JSON
 from caxton_host.evidence.page import html_page
 from caxton_host.web.ui.render import visible
 from tests.hostile_texts import HOSTILE
-from tests.unit.evidence.logs import OLD, Log, public
+from tests.unit.evidence.logs import OLD, Log, public, vectors
 
 from .shell import Shell
 from .test_console_browser import agent, typed
@@ -184,3 +185,36 @@ def test_no_text_of_a_bundle_is_more_than_text(tmp_path: Path, reader: Reader) -
         visible(one) for one in HOSTILE
     ]
     assert reader.page.title() == visible(f"{HOSTILE[0]} {HOSTILE[0]}")
+
+
+DIVERGES = """onmessage = ({ data: { events, blobs, run } }) => postMessage({
+  type: 'done', verdict: 'diverged', calls: 3, at: 2, recorded: null, now: '\u202e',
+  why: `<b>${run} ${events.length} ${blobs.size} ${events[1].payload.level}`,
+});"""
+DIVERGED = """Executed again in this browser: diverged at call 2: <b>a 4 1 info
+Now
+\\u{202e}"""
+#: What a worker does, the button that is pressed then, and what the page says at last.
+WORKERS = (
+    ("for (;;);", "Stop", "Execution stopped."),
+    ("throw Error('<b>')", "", "It could not be executed here."),
+    (DIVERGES, "", DIVERGED),
+)
+
+
+@pytest.mark.parametrize(("script", "button", "said"), WORKERS)
+def test_what_a_worker_says_is_text_and_it_can_be_ended(
+    tmp_path: Path, reader: Reader, script: str, button: str, said: str
+) -> None:
+    page = html_page(vectors()["run"][0]).decode()
+    start, rest = page.split('id="executor">')
+    file = tmp_path / "run.html"
+    file.write_text(f'{start}id="executor">{script}{rest[rest.index("</script>") :]}')
+    reader.open(file, public(OLD).hex())
+    if button:
+        reader.page.get_by_role("button", name=button).click()
+    shown = reader.page.locator("#again")
+    shown.filter(has_text=said.splitlines()[0]).wait_for()
+
+    assert re.sub("\n+", "\n", shown.inner_text()) == said
+    assert not reader.page.get_by_role("button", name="Stop").is_visible()

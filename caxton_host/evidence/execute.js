@@ -2,7 +2,7 @@
 // answers, with no import but the host's functions. It is told what the log holds, and compares
 // what the program does now: its calls, byte by byte, its log lines, its end and its output.
 //
-// The script of a worker, behind msgpack.js, bytes.js, recording.js and guest.js. The worker is sent
+// The script of a worker, behind msgpack.js, bytes.js, recording.js, guest.js and wasi.js. It is sent
 // {type: "execute", run, events, blobs} and says {type: "progress", calls} at times and
 // {type: "done", verdict, calls, why, at, recorded, now} at last:
 //
@@ -144,8 +144,8 @@ async function execute({ events, blobs, run }, progress = () => {}) {
     if (abi === "client/1") cannot("it is a session: a client made its calls, and what that did between them is not in the log");
     if (program?.language === "python") cannot("it is a program in Python, whose runtime is a component; browsers execute core modules only");
     if (abi === "component/1") cannot("it is a component; browsers execute core modules only");
-    if (abi !== "core/1") cannot(`its ABI, ${abi}, is not known here`);
-    guest = new Guest(recording, blobs, progress);
+    if (abi !== "core/1" && abi !== "wasi/1") cannot(`its ABI, ${abi}, is not known here`);
+    guest = abi === "wasi/1" ? new WasiGuest(recording, blobs, progress) : new Guest(recording, blobs, progress);
     const bytes = guest.blob(module_sha256);
     if (hexOf(sha256(bytes)) !== module_sha256) cannot("the module is not the one that is recorded");
     const original = await WebAssembly.compile(/** @type {BufferSource} */ (bytes));

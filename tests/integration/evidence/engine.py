@@ -19,7 +19,7 @@ from tests.others import NODE
 HERE = Path(__file__).parent
 FOLDER = Path(evidence.__file__).parent
 #: The scripts of the worker, in the order in which they are loaded.
-SCRIPTS = ("msgpack", "bytes", "recording", "guest", "execute")
+SCRIPTS = ("msgpack", "bytes", "recording", "guest", "wasi", "execute")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.limits import Limits
 from caxton_host.core.log.events import Recorded
+from caxton_host.core.programs import program_of
 from caxton_host.core.sections import INTERPRETER, section
 from caxton_host.errors import ToolError
 from caxton_host.lib import codec
@@ -25,9 +27,10 @@ from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
 from tests.corpus import files
 from tests.e2e.guests import call, guest
 from tests.integration.sandbox.support import CALL, ECHO, wasm
+from tests.others import Programs
 from tests.scene import rule
 
-from .engine import Case, Engine
+from .engine import FOLDER, SCRIPTS, Case, Engine
 from .guests import Telling
 
 AGENTS = Path(__file__).parents[3] / "agents"
@@ -385,3 +388,44 @@ async def test_a_stack_that_is_full_here_says_nothing_of_the_run(
     found = engine(case)
     assert (found["verdict"], found["calls"]) == ("cannot", 0)
     assert found["why"].startswith("this engine gave up: ")
+
+
+PROGRAM = b"""
+import { context, input, log, now, random, randomBytes, tools } from "caxton";
+const [look, wrong] = await Promise.all([
+  tools.demo.look({ n: 1.5 }),
+  tools.demo.wrong({}).catch((error) => error.code),
+]);
+console.log("looked");
+await new Promise((resolve) => setTimeout(resolve, 3600_000));
+const again = await tools.demo.look({ look: JSON.stringify(look), at: now() });
+const all = [input(), context("user"), look, wrong, again, tools(), random(), now(),
+  [...randomBytes(20)], Math.random(), new Date().toISOString(), 0.1 + 0.2, 2 ** 70];
+export const run = () => all;
+"""
+
+
+async def test_a_program_in_javascript_is_executed_again(
+    engine: Engine, sandbox: WasmSandbox, javascript_runtime: Path
+) -> None:  # law 5
+    scene = Scene(sandbox, **TOOLS)
+    program = program_of("all.js", PROGRAM, language="javascript")
+    case = await scene.run(javascript_runtime.read_bytes(), program=program, **GIVEN)
+    assert case.events[-1]["type"] == "RunCompleted", case.events[-1]
+    assert engine(case) == identical(calls=3)
+
+    thrown = program_of("bad.js", b"await 1;\nnull.x;", language="javascript")
+    case = await scene.run(javascript_runtime.read_bytes(), program=thrown)
+    assert codec.decode_trusted(case.events[-1]["payload"])["kind"] == "agent_error"
+    assert engine(case) == identical(calls=0)
+
+
+def test_the_scripts_are_typed(programs: Programs) -> None:
+    tsc = programs.folder / "node_modules" / ".bin" / "tsc"
+    words = ["--noEmit", "--allowJs", "--checkJs", "--strict", "--target", "es2022"]
+    words += ["--lib", "es2022,dom,dom.iterable", "--module", "es2022"]
+    scripts = [str(FOLDER / f"{name}.js") for name in SCRIPTS]
+    done = subprocess.run(
+        [str(tsc), *words, *scripts], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout

@@ -6,12 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from caxton_host.sandbox import WasmSandbox
+from tests.integration.evidence.engine import Engine, running
 from tests.shared import once
 
 HERE = Path(__file__).parent
@@ -91,3 +92,10 @@ def program(
 async def sandbox(compiled_runtimes: Path) -> AsyncIterator[WasmSandbox]:
     async with WasmSandbox(compiled_runtimes, bytes(32)) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Engine]:
+    """Return the engine of a browser, which is to agree."""
+    with running() as it:
+        yield it

@@ -19,6 +19,7 @@ from caxton_host.sandbox import WasmSandbox
 from caxton_host.store.memory import MemoryStore
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
+from tests.integration.evidence.engine import Case, Engine
 from tests.scene import rule
 
 from .conftest import LANGUAGES
@@ -111,6 +112,11 @@ class Scene:
         )
         return found.divergence
 
+    def executed(self, history: list[Recorded], browser: Engine) -> str:
+        """Return what a browser finds when it executes a run again."""
+        found = browser(Case.of(history, self.store.blobs))
+        return str(found["verdict"] if found["verdict"] == "identical" else found)
+
 
 @pytest.fixture
 def scene(sandbox: WasmSandbox) -> Scene:
@@ -125,7 +131,7 @@ def payload(recorded: Recorded) -> dict[str, JSON]:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 async def test_a_program_gets_what_is_recorded_and_replays_to_the_fuel(
-    scene: Scene, program: Build, language: str
+    scene: Scene, program: Build, language: str, browser: Engine
 ) -> None:
     files = {"data/deep/a.txt": DIGEST}
     command = Command(args=("one", "two"), env={"MODE": "fast"}, files=files)
@@ -148,6 +154,7 @@ async def test_a_program_gets_what_is_recorded_and_replays_to_the_fuel(
     }
     assert scene.store.blobs[DIGEST] == FILE
     assert await scene.replayed(run_id) is None
+    assert scene.executed(history, browser) == "identical"
 
     # A fork has the same files, from the log.
     fork = ForkRequest(run_id=run_id, seq=1, actor=ANN, grant=Grant())
@@ -158,7 +165,7 @@ async def test_a_program_gets_what_is_recorded_and_replays_to_the_fuel(
 
 @pytest.mark.parametrize("language", LANGUAGES)
 async def test_an_exit_code_fails_the_run_and_half_a_line_is_logged(
-    scene: Scene, program: Build, language: str
+    scene: Scene, program: Build, language: str, browser: Engine
 ) -> None:
     run_id, history = await scene.run(program(language), input="fail")
     assert isinstance(history[1].event, LogWritten)
@@ -169,10 +176,11 @@ async def test_an_exit_code_fails_the_run_and_half_a_line_is_logged(
         "the program ended with exit code 3",
     )
     assert await scene.replayed(run_id) is None
+    assert scene.executed(history, browser) == "identical"
 
 
 async def test_a_program_of_zigs_own_library_reads_its_files(
-    scene: Scene, program: Build
+    scene: Scene, program: Build, browser: Engine
 ) -> None:
     command = Command(files={"data/deep/a.txt": DIGEST})
     run_id, history = await scene.run(
@@ -180,10 +188,11 @@ async def test_a_program_of_zigs_own_library_reads_its_files(
     )
     assert payload(history[-1])["output"] == {"data": FILE.decode()}
     assert await scene.replayed(run_id) is None
+    assert scene.executed(history, browser) == "identical"
 
 
 async def test_a_program_calls_tools_and_its_clock_moves_with_their_answers(
-    scene: Scene, program: Build
+    scene: Scene, program: Build, browser: Engine
 ) -> None:
     run_id, history = await scene.run(
         program("c"), grant=GRANT, names={"echo": ("demo", "echo")}
@@ -197,6 +206,7 @@ async def test_a_program_calls_tools_and_its_clock_moves_with_their_answers(
     assert payload(history[-1])["output"] == "hello back"
     assert isinstance(history[0].event, RunStarted)
     assert await scene.replayed(run_id) is None
+    assert scene.executed(history, browser) == "identical"
 
 
 @pytest.mark.parametrize("after", [1, 2])

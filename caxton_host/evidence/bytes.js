@@ -7,6 +7,18 @@ const UTF8 = new TextEncoder();
 const LENIENT = new TextDecoder("utf-8", { ignoreBOM: true });
 const STRICT = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
+/** What a function returns, or null if it throws: but not because the stack is full. @template T @param {() => T} what */
+function attempt(what) {
+  try {
+    return what();
+  } catch (error) {
+    if (/recursion|call stack/.test(String(error))) throw error;
+    return null;
+  }
+}
+/** @param {Uint8Array} data */
+const decoded = (data) => attempt(() => STRICT.decode(data));
+
 /** @param {Uint8Array[]} parts */
 function concat(parts) {
   const all = new Uint8Array(parts.reduce((size, one) => size + one.length, 0));
@@ -37,30 +49,21 @@ const SHA_ROUNDS = Int32Array.from(PRIMES, (p) => behindPoint(Math.cbrt(p)));
 
 /** @param {Uint8Array} data */
 function sha256(data) {
-  const state = Int32Array.from(SHA_START), w = new Int32Array(64);
-  const left = data.length % 64, last = new Uint8Array(left < 56 ? 64 : 128);
-  last.set(data.subarray(data.length - left));
-  last[left] = 0x80;
-  new DataView(last.buffer).setBigUint64(last.length - 8, BigInt(data.length) * 8n);
-  for (const [part, end] of /** @type {[Uint8Array, number][]} */ ([[data, data.length - left], [last, last.length]])) {
-    const view = new DataView(part.buffer, part.byteOffset, part.length);
-    for (let at = 0; at < end; at += 64) {
-      let [a, b, c, d, e, f, g, h] = state;
-      for (let i = 0; i < 64; i++) {
-        if (i < 16) w[i] = view.getInt32(at + i * 4);
-        else {
-          const x = w[i - 15], y = w[i - 2];
-          w[i] = w[i - 16] + w[i - 7] + (((x >>> 7) | (x << 25)) ^ ((x >>> 18) | (x << 14)) ^ (x >>> 3)) + (((y >>> 17) | (y << 15)) ^ ((y >>> 19) | (y << 13)) ^ (y >>> 10));
-        }
-        const one = h + (((e >>> 6) | (e << 26)) ^ ((e >>> 11) | (e << 21)) ^ ((e >>> 25) | (e << 7))) + ((e & f) ^ (~e & g)) + SHA_ROUNDS[i] + w[i];
-        const two = (((a >>> 2) | (a << 30)) ^ ((a >>> 13) | (a << 19)) ^ ((a >>> 22) | (a << 10))) + ((a & b) ^ (a & c) ^ (b & c));
-        h = g; g = f; f = e; e = (d + one) | 0;
-        d = c; c = b; b = a; a = (one + two) | 0;
-      }
-      [a, b, c, d, e, f, g, h].forEach((word, i) => (state[i] += word));
+  const state = Int32Array.from(SHA_START), w = new Int32Array(64), digest = new DataView(new ArrayBuffer(32));
+  const all = concat([data, Uint8Array.of(0x80), new Uint8Array(((119 - (data.length % 64)) % 64) + 8)]), view = new DataView(all.buffer);
+  view.setBigUint64(all.length - 8, BigInt(data.length) * 8n);
+  for (let at = 0; at < all.length; at += 64) {
+    let [a, b, c, d, e, f, g, h] = state;
+    for (let i = 0; i < 64; i++) {
+      const x = w[i - 15], y = w[i - 2];
+      if (i < 16) w[i] = view.getInt32(at + i * 4);
+      else w[i] = w[i - 16] + w[i - 7] + (((x >>> 7) | (x << 25)) ^ ((x >>> 18) | (x << 14)) ^ (x >>> 3)) + (((y >>> 17) | (y << 15)) ^ ((y >>> 19) | (y << 13)) ^ (y >>> 10));
+      const one = h + (((e >>> 6) | (e << 26)) ^ ((e >>> 11) | (e << 21)) ^ ((e >>> 25) | (e << 7))) + ((e & f) ^ (~e & g)) + SHA_ROUNDS[i] + w[i];
+      const two = (((a >>> 2) | (a << 30)) ^ ((a >>> 13) | (a << 19)) ^ ((a >>> 22) | (a << 10))) + ((a & b) ^ (a & c) ^ (b & c));
+      [h, g, f, e, d, c, b, a] = [g, f, e, (d + one) | 0, c, b, a, (one + two) | 0];
     }
+    [a, b, c, d, e, f, g, h].forEach((word, i) => (state[i] += word));
   }
-  const digest = new DataView(new ArrayBuffer(32));
   state.forEach((word, i) => digest.setInt32(i * 4, word));
   return new Uint8Array(digest.buffer);
 }
@@ -233,58 +236,38 @@ function jsonOf(value) {
   return `{${entriesOf(value).map(([key, one]) => `${JSON.stringify(key)}:${jsonOf(one)}`).join(",")}}`;
 }
 
-const JSON_TOKEN = /[ \t\n\r]*(?:("[^"\\\x00-\x1f]*(?:\\.[^"\\\x00-\x1f]*)*")|(-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?)|(null|true|false)|([[\]{},:]))/sy;
+const JSON_NUMBER = /^-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$/;
 
 /** The value of a JSON text, under the rules of the host. Throws if it is none.
  * @param {string} text @returns {any} */
 function fromJSON(text) {
-  let at = 0, nodes = 0;
-  const next = () => {
-    JSON_TOKEN.lastIndex = at;
-    const found = JSON_TOKEN.exec(text);
-    if (!found) throw new SyntaxError("not JSON");
-    at = JSON_TOKEN.lastIndex;
-    return found;
+  let keys = 0, nodes = 0;
+  // JSON.parse is given texts only, each with its kind before it: it would round numbers, and put
+  // keys that are numbers first.
+  const tagged = text.replace(/"([^"\\]*(?:\\.[^"\\]*)*)"|-?[0-9][-+.0-9eE]*|:/gs, (token, string) => {
+    if (token === ":") keys += 1;
+    return token === ":" ? token : string === undefined ? `"n${token}"` : `"s${string}"`;
+  });
+  /** @param {string} token */
+  const leaf = (token) => {
+    const said = token.slice(1), [, point, power] = JSON_NUMBER.exec(said) ?? [];
+    if (token[0] === "s" && !/\p{Surrogate}/u.test(said)) return said;
+    if (token[0] === "s" || !JSON_NUMBER.test(said)) throw new SyntaxError("no value");
+    const whole = !point && !power && BigInt(said);
+    if (whole === false ? !Number.isFinite(Number(said)) : !packInteger(whole)) throw new RangeError("no number");
+    return whole === false ? new Number(said) : whole;
   };
-  /** @param {RegExpExecArray} token */
-  const string = (token) => {
-    const found = token[1] && JSON.parse(token[1]);
-    if (typeof found !== "string" || /\p{Surrogate}/u.test(found)) throw new SyntaxError("no text");
-    return found;
-  };
-  /** @param {RegExpExecArray} token @param {number} depth @returns {any} */
-  const value = (token, depth) => {
+  /** @param {any} one @param {number} depth @returns {any} */
+  const value = (one, depth) => {
     if (depth > 64 || ++nodes > 200_000) throw new RangeError("too deep, or too many");
-    if (token[1]) return string(token);
-    if (token[5]) return JSON.parse(token[5]);
-    if (token[2]) {
-      if (!token[3] && !token[4]) {
-        packInteger(BigInt(token[2]));
-        return BigInt(token[2]);
-      }
-      const float = Number(token[2]);
-      if (!Number.isFinite(float)) throw new RangeError("no number");
-      return new Number(float);
-    }
-    const isList = token[6] === "[", end = isList ? "]" : "}";
-    if (!isList && token[6] !== "{") throw new SyntaxError("no value");
-    const list = [], map = new Map();
-    for (let one = next(); one[6] !== end; ) {
-      if (isList) list.push(value(one, depth + 1));
-      else {
-        const key = string(one);
-        if (next()[6] !== ":" || map.has(key)) throw new SyntaxError("no map");
-        map.set(key, value(next(), depth + 1));
-      }
-      one = next();
-      if (one[6] === end) break;
-      if (one[6] !== ",") throw new SyntaxError("no comma");
-      one = next();
-      if (one[6] === end) throw new SyntaxError("a comma at the end");
-    }
-    return isList ? list : map;
+    if (typeof one === "string") return leaf(one);
+    if (typeof one !== "object" || one === null) return one;
+    if (Array.isArray(one)) return one.map((inner) => value(inner, depth + 1));
+    const items = Object.entries(one);
+    keys -= items.length;
+    return new Map(items.map(([key, inner]) => [leaf(key), value(inner, depth + 1)]));
   };
-  const found = value(next(), 1);
-  if (/[^ \t\n\r]/.test(text.slice(at))) throw new SyntaxError("more than JSON");
+  const found = value(JSON.parse(tagged), 1);
+  if (keys) throw new SyntaxError("a key twice");
   return found;
 }

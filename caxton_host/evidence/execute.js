@@ -116,17 +116,12 @@ function compared(guest, end, interprets) {
 
 /** How an end would be recorded.
  * @param {Guest} guest @param {End} end @param {boolean} interprets */
-function endOf({ output }, end, interprets) {
+function endOf({ result }, end, interprets) {
   if (end.kind === "limit") return { kind: "limit", text: `limit: ${end.limit}: ${end.message}` };
   if (end.kind === "trap" && !interprets) return { kind: "trap", text: `trap: ${end.message}` };
   if (end.kind === "trap") return { kind: "agent_error", text: `agent_error: ${ABORTED}${end.message}` };
-  const raw = output ?? pack(null);
-  try {
-    const value = unpack(raw);
-    if (!isJSON(value, 200_000)) throw new RangeError("no value");
-  } catch (error) {
-    return { kind: "agent_error", text: `agent_error: output: ${error}` };
-  }
+  const raw = result ?? pack(null);
+  if (!attempt(() => isJSON(unpack(raw), 200_000))) return { kind: "agent_error", text: "agent_error: output: it is no value" };
   if (end.code) return { kind: "agent_error", text: `agent_error: ${end.message || `the agent returned ${end.code}`}` };
   return { kind: "completed", text: `completed: ${hexOf(sha256(raw))}` };
 }

@@ -21,18 +21,12 @@ class Guest {
     this.started = started;
     const given = Object.fromEntries(entriesOf(started.limits).filter(([, one]) => one !== null).map(([key, one]) => [key, Number(one)]));
     this.limits = { memory: NaN, ...LIMITS, ...given };
-    this.now = recording.startedAt;
+    this.clock = recording.startedAt;
     this.stream = shake256(recording.seeds.get(0) ?? new Uint8Array(32));
-    /** @type {WebAssembly.Memory | null} */
-    this.memory = null;
-    /** @type {Stop | null} */
-    this.stop = null;
-    /** @type {Uint8Array | null} */
-    this.output = null;
-    /** @type {Uint8Array} */
-    this.reason = new Uint8Array();
-    /** @type {Uint8Array} */
-    this.reply = new Uint8Array();
+    this.memory = /** @type {WebAssembly.Memory | null} */ (null);
+    this.stop = /** @type {Stop | null} */ (null);
+    this.result = /** @type {Uint8Array | null} */ (null);
+    this.reason = this.reply = /** @type {Uint8Array} */ (new Uint8Array());
     this.calls = this.seeded = this.lines = this.used = this.all = this.drawn = this.sent = this.logged = 0;
   }
 
@@ -51,13 +45,8 @@ class Guest {
       return { name, description, input_schema };
     });
     const text = (/** @type {string} */ digest) => STRICT.decode(this.blob(digest));
-    const source = program && {
-      name: program.name,
-      language: program.language,
-      source: text(program.sha256),
-      packages: (program.packages && text(program.packages.sha256)) || null,
-    };
-    return { tools: pack(listed), input: pack(input), program: pack(source ?? null) };
+    const more = program && { source: text(program.sha256), packages: (program.packages && text(program.packages.sha256)) || null };
+    return { tools: listed, input, program: program ? { name: program.name, language: program.language, ...more } : null };
   }
 
   // Of the memory
@@ -67,13 +56,12 @@ class Guest {
   }
   /** @param {number} pointer @param {number} length */
   check(pointer, length) {
-    const { buffer } = this.memory ?? this.trap("no memory is exported");
-    if ((pointer >>> 0) + (length >>> 0) > buffer.byteLength) this.trap("a host function was given a place outside memory");
+    if ((pointer >>> 0) + (length >>> 0) > this.bytes.length) this.trap("a host function was given a place outside memory");
   }
   /** @param {number} pointer @param {number} length */
-  read(pointer, length) {
+  read(pointer, length, most = Infinity) {
     this.check(pointer, length);
-    return this.bytes.slice(pointer >>> 0, (pointer >>> 0) + (length >>> 0));
+    return this.bytes.slice(pointer >>> 0, (pointer >>> 0) + Math.min(length >>> 0, most));
   }
   /** @param {number} pointer @param {Uint8Array} data */
   put(pointer, data) {
@@ -109,7 +97,7 @@ class Guest {
       try {
         if (++this.all > MOST_CALLS) cannot(`it makes more than ${MOST_CALLS} calls of its host`);
         enter();
-        return method.apply(this, given);
+        return method(...given);
       } catch (error) {
         if (error instanceof Stop) this.stop = error;
         throw error;
@@ -117,55 +105,64 @@ class Guest {
     };
   }
   charge() {
-    this.used += 1;
-    if (this.used > this.limits.host_calls) this.over("host_calls", `more than ${this.limits.host_calls} host calls`);
+    if (++this.used > this.limits.host_calls) this.over("host_calls", `more than ${this.limits.host_calls} host calls`);
   }
   /** @returns {Record<string, Record<string, Function>>} */
   imports() {
+    const constant = (/** @type {any} */ value) => (/** @type {number} */ out, /** @type {number} */ cap) => {
+      this.check(out, cap);
+      return this.give(0, pack(value), out, cap);
+    };
     const { tools, input, program } = this.given();
-    /** @param {Uint8Array} value */
-    const constant = (value) => (/** @type {number} */ out, /** @type {number} */ cap) => (this.check(out, cap), this.give(0, value, out, cap));
-    const { mcp_call, mcp_call_many, take_reply, context, set_output, now_, random, log, fail } = this;
-    const methods = { mcp_call, mcp_call_many, take_reply, context, output: set_output, now: now_, random, log, fail };
-    const all = { ...methods, tools: constant(tools), input: constant(input), program: constant(program) };
-    return { caxton: Object.fromEntries(Object.entries(all).map(([name, method]) => [name, this.guarded(method, () => this.charge())])) };
+    const all = { ...this.functions, tools: constant(tools), input: constant(input), program: constant(program) };
+    return { caxton: Object.fromEntries(Object.entries(all).map(([name, one]) => [name, this.guarded(one, () => this.charge())])) };
   }
-
-  // The host functions
-
-  /** @param {number} name @param {number} nameLength @param {number} params @param {number} paramsLength @param {number} out @param {number} cap */
-  mcp_call(name, nameLength, params, paramsLength, out, cap) {
-    this.check(name, nameLength);
-    this.check(params, paramsLength);
-    this.check(out, cap);
-    const { limits } = this;
-    const said = this.read(name, Math.min(nameLength >>> 0, MOST_NAME)), bytes = this.read(params, paramsLength);
-    const digest = digestOf(bytes, Math.min(limits.params, MOST_PARAMS), limits.params);
-    return this.single(cleanName(said), digest, bytes, out, cap);
-  }
-
-  /** @param {number} batch @param {number} length @param {number} out @param {number} cap */
-  mcp_call_many(batch, length, out, cap) {
-    this.check(batch, length);
-    this.check(out, cap);
-    const bytes = this.read(batch, length);
-    let items;
-    try {
-      if (bytes.length > MOST_BATCH) throw new RangeError("too long");
-      items = partsOf(bytes, 64).map(itemOf);
-    } catch {
-      return this.single("mcp_call_many()", digestOf(bytes, MOST_BATCH, MOST_BATCH), bytes, out, cap);
-    }
-    const entries = this.recall(items.map(([name, params]) => ({ name: cleanName(name), digest: hexOf(sha256(params)), bytes: params })));
-    const reply = concat([sized(entries.length, [0x90, 15], [0, 0xdc, 0xdd]), ...entries.map((one) => one.body ?? new Uint8Array())]);
-    if (reply.length > MOST_REPLIES) this.over("result", `the answers of a batch have ${reply.length} bytes, of ${MOST_REPLIES} allowed`);
-    return this.answered(0, reply, Math.max(0, ...entries.map((one) => one.at)), out, cap);
-  }
+  /** Those that have an effect, or tell of one. @type {Record<string, (...given: any[]) => any>} */
+  functions = {
+    mcp_call: (name, nameLength, params, paramsLength, out, cap) => {
+      const said = this.read(name, nameLength, MOST_NAME), bytes = this.read(params, paramsLength), { params: most } = this.limits;
+      this.check(out, cap);
+      return this.single(cleanName(said), digestOf(bytes, Math.min(most, MOST_PARAMS), most), bytes, out, cap);
+    },
+    mcp_call_many: (batch, length, out, cap) => {
+      const bytes = this.read(batch, length);
+      this.check(out, cap);
+      const items = bytes.length > MOST_BATCH ? null : attempt(() => partsOf(bytes, 64).map(itemOf));
+      if (!items) return this.single("mcp_call_many()", digestOf(bytes, MOST_BATCH, MOST_BATCH), bytes, out, cap);
+      const entries = this.recall(items.map(([name, params]) => ({ name: cleanName(name), digest: hexOf(sha256(params)), bytes: params })));
+      const reply = concat([sized(entries.length, [0x90, 15], [0, 0xdc, 0xdd]), ...entries.map((one) => one.body)]);
+      if (reply.length > MOST_REPLIES) this.over("result", `the answers of a batch have ${tooMany(reply.length, MOST_REPLIES)}`);
+      return this.answered(0, reply, Math.max(0, ...entries.map((one) => one.at)), out, cap);
+    },
+    take_reply: (out, cap) => {
+      this.check(out, cap);
+      return this.write(this.reply, out, cap);
+    },
+    context: (key, length, out, cap) => {
+      const name = LENIENT.decode(this.read(key, length, MOST_NAME)), message = "the run has no context of that key";
+      this.check(out, cap);
+      const found = entriesOf(this.started.context).find(([one]) => one === name);
+      if (found) return this.give(0, pack(found[1]), out, cap);
+      return this.give(4, pack({ status: "bad_request", message, data: null, error: { code: "unknown_key", message } }), out, cap);
+    },
+    output: (pointer, length) => {
+      this.check(pointer, length);
+      if (length >>> 0 > this.limits.output) this.over("output", tooMany(length >>> 0, this.limits.output));
+      this.result = this.read(pointer, length);
+    },
+    fail: (pointer, length) => void (this.reason = this.read(pointer, length, MOST_REASON)),
+    now: () => BigInt(this.clock),
+    random: (pointer, length) => this.random(pointer, length),
+    log: (level, pointer, length) => {
+      const bytes = this.read(pointer, length, this.mostOfLine);
+      if (this.sent <= this.limits.log) this.say(Math.min(level >>> 0, 3), bytes);
+    },
+  };
 
   /** @param {string} name @param {string} digest @param {Uint8Array} bytes @param {number} out @param {number} cap */
   single(name, digest, bytes, out, cap) {
     const [entry] = this.recall([{ name, digest, bytes }]);
-    return this.answered(entry.status, entry.body ?? new Uint8Array(), entry.at, out, cap);
+    return this.answered(entry.status, entry.body, entry.at, out, cap);
   }
 
   /** Look calls up by their numbers, and return them if the log holds them and their answers.
@@ -181,13 +178,11 @@ class Guest {
       return entry;
     });
     this.progress(this.calls);
-    found.forEach((entry, place) => {
-      if (entry && !recording.calls.has(first + place)) ended("the call waits for an approval", first + place);
-    });
+    const waits = found.findIndex((entry, place) => entry && !recording.calls.has(first + place));
+    if (waits >= 0) ended("the call waits for an approval", first + waits);
     const entries = found.map((entry, place) => entry ?? diverged("a call is new", first + place, null, calls[place].name));
-    entries.forEach((entry, place) => {
-      if (!entry.body) ended("the outcome of the call is in doubt", first + place);
-    });
+    const open = entries.findIndex((one) => !one.isClosed);
+    if (open >= 0) ended("the outcome of the call is in doubt", first + open);
     for (const { limit } of entries) if (limit) this.over(limit.split(": ")[0], limit.slice(limit.indexOf(": ") + 2));
     return entries;
   }
@@ -201,7 +196,7 @@ class Guest {
       this.drawn = 0;
     }
     this.seeded = this.calls;
-    this.now = at || this.now;
+    this.clock = at || this.clock;
     this.checkEnd();
     return this.give(status, reply, out, cap);
   }
@@ -212,35 +207,6 @@ class Guest {
     if (recording.isOpen && this.calls >= recording.reached && this.lines >= recording.logged) ended(untilOf(recording.end), this.calls || null);
   }
 
-  /** @param {number} out @param {number} cap */
-  take_reply(out, cap) {
-    this.check(out, cap);
-    return this.write(this.reply, out, cap);
-  }
-  /** @param {number} key @param {number} length @param {number} out @param {number} cap */
-  context(key, length, out, cap) {
-    this.check(key, length);
-    this.check(out, cap);
-    const name = LENIENT.decode(this.read(key, Math.min(length >>> 0, MOST_NAME)));
-    const found = entriesOf(this.started.context).find(([one]) => one === name);
-    if (found) return this.give(0, pack(found[1]), out, cap);
-    const message = "the run has no context of that key";
-    return this.give(4, pack({ status: "bad_request", message, data: null, error: { code: "unknown_key", message } }), out, cap);
-  }
-  /** @param {number} pointer @param {number} length */
-  set_output(pointer, length) {
-    this.check(pointer, length);
-    if (length >>> 0 > this.limits.output) this.over("output", `${length >>> 0} bytes, of ${this.limits.output} allowed`);
-    this.output = this.read(pointer, length);
-  }
-  /** @param {number} pointer @param {number} length */
-  fail(pointer, length) {
-    this.check(pointer, length);
-    this.reason = this.read(pointer, Math.min(length >>> 0, MOST_REASON));
-  }
-  now_() {
-    return BigInt(this.now);
-  }
   /** @param {number} pointer @param {number} length */
   random(pointer, length) {
     this.check(pointer, length);
@@ -249,28 +215,17 @@ class Guest {
     if (this.drawn > MOST_RANDOM) this.trap(`more than ${MOST_RANDOM} random bytes`);
     this.put(pointer, Uint8Array.from({ length: size }, () => this.stream.next().value ?? 0));
   }
-  /** @param {number} level @param {number} pointer @param {number} length */
-  log(level, pointer, length) {
-    this.check(pointer, length);
-    if (this.sent > this.limits.log) return;
-    this.say(Math.min(level >>> 0, 3), this.read(pointer, Math.min(length >>> 0, this.mostOfLine)));
-  }
-
   get mostOfLine() {
     return Math.min(this.limits.log, MOST_LINE) + 1;
   }
   /** @param {number} level @param {Uint8Array} bytes */
   say(level, bytes) {
     this.sent += Math.max(bytes.length, LINE_COST);
-    const { log } = this.limits, left = log - this.logged;
+    const { log } = this.limits, left = log - this.logged, text = LENIENT.decode(bytes.subarray(0, 2 * log));
     if (left < 0) return;
     this.logged += Math.max(bytes.length, LINE_COST);
-    const text = LENIENT.decode(bytes.subarray(0, 2 * log));
-    if (this.logged <= log) this.line(LEVELS[level], text);
-    else {
-      this.line(LEVELS[level], cutText(text, left));
-      this.line("truncated", `the run reached its limit log: ${log}`);
-    }
+    this.line(LEVELS[level], this.logged > log ? cutText(text, left) : text);
+    if (this.logged > log) this.line("truncated", `the run reached its limit log: ${log}`);
     this.checkEnd();
   }
   /** @param {string} level @param {string} text */
@@ -278,9 +233,8 @@ class Guest {
     const known = this.recording.lines.get(++this.lines), at = this.calls || null;
     if (!known) return diverged("a log line is new", at, null, text);
     const cut = this.recording.lines.get(this.lines + 1)?.level === "truncated";
-    if (known.level !== level || !sameButMasked(known.text, text, cut)) {
-      diverged("a log line differs", at, `${known.level}: ${known.text}`, `${level}: ${text}`);
-    }
+    if (known.level === level && sameButMasked(known.text, text, cut)) return;
+    diverged("a log line differs", at, `${known.level}: ${known.text}`, `${level}: ${text}`);
   }
 
   // Its execution
@@ -291,15 +245,14 @@ class Guest {
   }
   /** @param {Uint8Array} output @param {End} end */
   keep(output, end) {
-    this.output = output;
+    this.result = output;
     return end;
   }
 
   /** Run a module to its end. Returns that, or throws what was found.
    * @param {WebAssembly.Module} module @param {string} start @returns {End} */
   run(module, start) {
-    /** @type {End} */
-    let end;
+    let end = /** @type {End | null} */ (null);
     try {
       const { exports } = new WebAssembly.Instance(module, /** @type {WebAssembly.Imports} */ (this.imports()));
       this.memory = /** @type {WebAssembly.Memory} */ (exports.memory);
@@ -332,15 +285,13 @@ function digestOf(bytes, cap, limit) {
 /** Name and params of an item of a batch; all of it for params if it is no pair.
  * @param {Uint8Array} data @returns {[Uint8Array, Uint8Array]} */
 function itemOf(data) {
-  try {
-    const [name, params, ...more] = partsOf(data, 2), tag = name[0];
-    const head = (tag & 0xe0) === 0xa0 ? 1 : /** @type {Record<number, number>} */ ({ 0xd9: 2, 0xda: 3, 0xdb: 5 })[tag];
-    if (head && params && !more.length) return [name.subarray(head), params];
-  } catch {
-    // It has no name.
-  }
-  return [new Uint8Array(), data];
+  const [name, params, ...more] = attempt(() => partsOf(data, 2)) ?? [], tag = name?.[0] ?? 0;
+  const head = (tag & 0xe0) === 0xa0 ? 1 : [2, 3, 5][tag - 0xd9];
+  return head && params && !more.length ? [name.subarray(head), params] : [new Uint8Array(), data];
 }
+
+/** @param {number} size @param {number} most */
+const tooMany = (size, most) => `${size} bytes, of ${most} allowed`;
 
 /** A name as it is recorded, whatever its bytes are.
  * @param {Uint8Array} raw */
@@ -350,13 +301,8 @@ const cleanName = (raw) =>
 /** How params were recorded, and what they are now.
  * @param {Entry} entry @param {Uint8Array} bytes @param {string} digest @returns {[string, string]} */
 function paramsOf(entry, bytes, digest) {
-  try {
-    const was = jsonOf(entry.params), is = jsonOf(unpack(bytes));
-    if (was !== is) return [was, is];
-  } catch {
-    // Its bytes are no value.
-  }
-  return [entry.digest, digest];
+  const was = jsonOf(entry.params), is = attempt(() => jsonOf(unpack(bytes))) ?? was;
+  return was === is ? [entry.digest, digest] : [was, is];
 }
 
 /** @param {RunEvent | null} end */

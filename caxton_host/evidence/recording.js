@@ -6,7 +6,7 @@
  *   `payload` as `unpack` gives it; null if it was erased.
  * @typedef {{ verdict: "identical" | "ended" | "diverged" | "cannot", why: string, at?: number | null, recorded?: string | null, now?: string | null }} Found
  * @typedef {{ kind: "returned" | "trap" | "limit", code?: number, limit?: string, message: string, byEngine?: boolean }} End
- * @typedef {{ name: string, digest: string, params: any, body: Uint8Array | null, status: number, at: number, limit: string, cut: boolean }} Entry
+ * @typedef {{ name: string, digest: string, params: any, body: Uint8Array, isClosed: boolean, status: number, at: number, limit: string, cut: boolean }} Entry
  */
 
 /** Ends a guest: with how it ended, or with what was found. */
@@ -94,7 +94,7 @@ class Recording {
     this.asked = new Map();
     /** @type {Map<number, any>} */
     this.lines = new Map();
-    this.logged = 0;
+    this.logged = this.reached = 0;
     /** @type {Map<number, Uint8Array>} Seeds, by the number of calls after which they hold. */
     this.seeds = new Map([[0, ofHex(inherited[0]?.started.seed ?? started.seed)]]);
     inherited.forEach((one, place) => {
@@ -103,7 +103,6 @@ class Recording {
       this.seeds.set(one.calls, ofHex((inherited[place + 1]?.started ?? started).seed));
     });
     own.forEach((event) => this.apply(event));
-    this.reached = Math.max(0, ...this.calls.keys(), ...this.asked.keys());
     const last = own.filter((one) => STATES.includes(one.type)).at(-1);
     this.end = last && ENDS.includes(last.type) ? last : null;
   }
@@ -113,13 +112,14 @@ class Recording {
     if (type === "LogWritten") {
       this.lines.set((this.logged = payload.n), payload);
     } else if (type === "ToolInvoked" || type === "ApprovalRequested") {
-      const entry = { name: payload.name, digest: payload.params_sha256, params: payload.params, body: null, status: 0, at: 0, limit: "", cut: false };
+      const entry = { name: payload.name, digest: payload.params_sha256, params: payload.params, body: new Uint8Array(), isClosed: false, status: 0, at: 0, limit: "", cut: false };
+      this.reached = Math.max(this.reached, payload.call);
       (type === "ToolInvoked" ? this.calls : this.asked).set(payload.call, entry);
     } else if (OUTCOMES.includes(type)) {
       const entry = this.calls.get(payload.call) ?? cannot(`call ${payload.call} has an event before its intent`);
       const [status, body] = replyOf(type, payload);
       const limit = type === "ToolDenied" && payload.code === "limit" ? `${String(payload.rule).replace(/^limits\./, "")}: ${payload.message}` : "";
-      Object.assign(entry, { status, body: pack(body), at: recorded_at, limit, cut: payload.cut === true });
+      Object.assign(entry, { isClosed: true, status, body: pack(body), at: recorded_at, limit, cut: payload.cut === true });
     }
   }
 

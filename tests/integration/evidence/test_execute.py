@@ -405,17 +405,22 @@ export const run = () => all;
 """
 
 
+@pytest.fixture(scope="module")
+def javascript_module(javascript_runtime: Path) -> bytes:
+    return javascript_runtime.read_bytes()
+
+
 async def test_a_program_in_javascript_is_executed_again(
-    engine: Engine, sandbox: WasmSandbox, javascript_runtime: Path
+    engine: Engine, sandbox: WasmSandbox, javascript_module: bytes
 ) -> None:  # law 5
     scene = Scene(sandbox, **TOOLS)
     program = program_of("all.js", PROGRAM, language="javascript")
-    case = await scene.run(javascript_runtime.read_bytes(), program=program, **GIVEN)
+    case = await scene.run(javascript_module, program=program, **GIVEN)
     assert case.events[-1]["type"] == "RunCompleted", case.events[-1]
     assert engine(case) == identical(calls=3)
 
     thrown = program_of("bad.js", b"await 1;\nnull.x;", language="javascript")
-    case = await scene.run(javascript_runtime.read_bytes(), program=thrown)
+    case = await scene.run(javascript_module, program=thrown)
     assert codec.decode_trusted(case.events[-1]["payload"])["kind"] == "agent_error"
     assert engine(case) == identical(calls=0)
 

@@ -17,10 +17,10 @@ class Guest {
     this.recording = recording;
     this.blobs = blobs;
     this.progress = progress;
-    const { started } = recording;
-    this.started = started;
+    const started = (this.started = recording.started);
     const given = Object.fromEntries(entriesOf(started.limits).filter(([, one]) => one !== null).map(([key, one]) => [key, Number(one)]));
     this.limits = { memory: NaN, ...LIMITS, ...given };
+    this.mostOfLine = Math.min(this.limits.log, MOST_LINE) + 1;
     this.clock = recording.startedAt;
     this.stream = shake256(recording.seeds.get(0) ?? new Uint8Array(32));
     this.memory = /** @type {WebAssembly.Memory | null} */ (null);
@@ -40,7 +40,7 @@ class Guest {
     const { program, catalogue, input } = this.started;
     const tools = entriesOf(catalogue).filter(([, one]) => one?.visible).sort(([a], [b]) => (a < b ? -1 : 1));
     const listed = tools.map(([name, one]) => {
-      const known = unpack(this.blob(one.definition_sha256));
+      const known = Object.fromEntries(entriesOf(unpack(this.blob(one.definition_sha256))));
       const { description = known.description ?? null, input_schema = known.inputSchema ?? null } = one;
       return { name, description, input_schema };
     });
@@ -70,6 +70,7 @@ class Guest {
   }
   /** @param {Uint8Array} data @param {number} out @param {number} cap */
   write(data, out, cap) {
+    this.check(out, cap);
     if (data.length <= cap >>> 0) this.put(out, data);
     return data.length;
   }
@@ -109,10 +110,7 @@ class Guest {
   }
   /** @returns {Record<string, Record<string, Function>>} */
   imports() {
-    const constant = (/** @type {any} */ value) => (/** @type {number} */ out, /** @type {number} */ cap) => {
-      this.check(out, cap);
-      return this.give(0, pack(value), out, cap);
-    };
+    const constant = (/** @type {any} */ value) => (/** @type {number} */ out, /** @type {number} */ cap) => this.give(0, pack(value), out, cap);
     const { tools, input, program } = this.given();
     const all = { ...this.functions, tools: constant(tools), input: constant(input), program: constant(program) };
     return { caxton: Object.fromEntries(Object.entries(all).map(([name, one]) => [name, this.guarded(one, () => this.charge())])) };
@@ -134,21 +132,16 @@ class Guest {
       if (reply.length > MOST_REPLIES) this.over("result", `the answers of a batch have ${tooMany(reply.length, MOST_REPLIES)}`);
       return this.answered(0, reply, Math.max(0, ...entries.map((one) => one.at)), out, cap);
     },
-    take_reply: (out, cap) => {
-      this.check(out, cap);
-      return this.write(this.reply, out, cap);
-    },
+    take_reply: (out, cap) => this.write(this.reply, out, cap),
     context: (key, length, out, cap) => {
       const name = LENIENT.decode(this.read(key, length, MOST_NAME)), message = "the run has no context of that key";
-      this.check(out, cap);
       const found = entriesOf(this.started.context).find(([one]) => one === name);
       if (found) return this.give(0, pack(found[1]), out, cap);
       return this.give(4, pack({ status: "bad_request", message, data: null, error: { code: "unknown_key", message } }), out, cap);
     },
     output: (pointer, length) => {
-      this.check(pointer, length);
-      if (length >>> 0 > this.limits.output) this.over("output", tooMany(length >>> 0, this.limits.output));
-      this.result = this.read(pointer, length);
+      const bytes = this.read(pointer, length), most = this.limits.output;
+      this.result = bytes.length > most ? this.over("output", tooMany(bytes.length, most)) : bytes;
     },
     fail: (pointer, length) => void (this.reason = this.read(pointer, length, MOST_REASON)),
     now: () => BigInt(this.clock),
@@ -191,10 +184,7 @@ class Guest {
   answered(status, reply, at, out, cap) {
     const reached = [...this.recording.seeds.keys()].filter((n) => this.seeded < n && n <= this.calls);
     const seed = this.recording.seeds.get(Math.max(...reached));
-    if (seed) {
-      this.stream = shake256(seed);
-      this.drawn = 0;
-    }
+    if (seed) [this.stream, this.drawn] = [shake256(seed), 0];
     this.seeded = this.calls;
     this.clock = at || this.clock;
     this.checkEnd();
@@ -214,9 +204,6 @@ class Guest {
     this.drawn += size;
     if (this.drawn > MOST_RANDOM) this.trap(`more than ${MOST_RANDOM} random bytes`);
     this.put(pointer, Uint8Array.from({ length: size }, () => this.stream.next().value ?? 0));
-  }
-  get mostOfLine() {
-    return Math.min(this.limits.log, MOST_LINE) + 1;
   }
   /** @param {number} level @param {Uint8Array} bytes */
   say(level, bytes) {
@@ -250,15 +237,15 @@ class Guest {
   }
 
   /** Run a module to its end. Returns that, or throws what was found.
-   * @param {WebAssembly.Module} module @param {string} start @returns {End} */
-  run(module, start) {
+   * @param {WebAssembly.Module} module @param {{ start: string, interprets: boolean }} made @returns {End} */
+  run(module, { start, interprets }) {
     let end = /** @type {End | null} */ (null);
     try {
       const { exports } = new WebAssembly.Instance(module, /** @type {WebAssembly.Imports} */ (this.imports()));
       this.memory = /** @type {WebAssembly.Memory} */ (exports.memory);
       if (start) /** @type {Function} */ (exports[start])();
       const code = /** @type {Function} */ (exports[this.started.entry])() ?? 0;
-      const most = WebAssembly.Module.customSections(module, "caxton:interpreter").length ? MOST_REASON : 512;
+      const most = interprets ? MOST_REASON : 512;
       end = { kind: "returned", code, message: code ? cutText(LENIENT.decode(this.reason.subarray(0, most)), most) : "" };
     } catch (error) {
       const stop = this.stop ?? error;

@@ -214,19 +214,18 @@ class WasiGuest extends Guest {
     return { ...super.imports(), wasi_snapshot_preview1: Object.fromEntries(answers) };
   }
   chargeWasi() {
-    if (!this.tree) this.begin();
-    if (--this.left < 0) this.over("wasi_calls", "more calls of WASI than the limit allows");
+    if (this.disk && --this.left < 0) this.over("wasi_calls", "more calls of WASI than the limit allows");
   }
   begin() {
     const { args = [], env = {}, files = {} } = this.started.command ?? {}, { input } = this.started;
     this.args = args.map((/** @type {string} */ one) => UTF8.encode(`${one}\0`));
     this.env = entriesOf(env).map(([name, value]) => UTF8.encode(`${name}=${value}\0`));
-    this.tree = new Tree(entriesOf(files).map(([path, digest]) => [path, this.blob(digest)]), this.limits.scratch, () => this.time);
+    const tree = (this.tree = new Tree(entriesOf(files).map(([path, digest]) => [path, this.blob(digest)]), this.limits.scratch, () => this.time));
     const data = UTF8.encode(typeof input === "string" ? input : input === null ? "" : jsonOf(input));
-    const [stdin, stdout, stderr] = [{ data, size: data.length }, { sink: this.print.bind(this) }, { sink: this.tell.bind(this) }].map((one) => nodeOf(STREAM, one));
-    const sinks = { reads: false, writes: true }, opened = [openOf(stdin), openOf(stdout, sinks), openOf(stderr, sinks), openOf(this.tree.root)];
-    opened.forEach((one, number) => this.files.set(number, one));
-    return this.tree;
+    const taking = (/** @type {(data: Uint8Array) => void} */ sink) => openOf(nodeOf(STREAM, { sink: sink.bind(this) }), { reads: false, writes: true });
+    const opened = [openOf(nodeOf(STREAM, { data, size: data.length })), taking(this.print), taking(this.tell), openOf(tree.root)];
+    this.files = new Map(opened.entries());
+    return tree;
   }
   get disk() {
     return this.tree ?? this.begin();
@@ -272,7 +271,10 @@ class WasiGuest extends Guest {
     }
   }
   /** @param {Uint8Array[]} texts @param {number} count @param {number} size */
-  putSizes = (texts, count, size) => void [this.putNumber(count, 4, texts.length), this.putNumber(size, 4, concat(texts).length)];
+  putSizes(texts, count, size) {
+    this.putNumber(count, 4, texts.length);
+    this.putNumber(size, 4, concat(texts).length);
+  }
   /** @param {WasiNode} node @param {number} out */
   putStat = ({ number, kind, size, at }, out) => this.put(out, fieldsOf([[8, 0], [8, number], [8, kind], [8, 1], [8, size], [8, at], [8, at], [8, at]]));
   /** The places of a read or write, of so many bytes as one call moves. @param {number} vectors @param {number} count */
@@ -296,6 +298,11 @@ class WasiGuest extends Guest {
   /** @param {number} number @param {number} out @param {Uint8Array} data */
   putRoot(number, out, data) {
     this.put(this.of(number).node === this.disk.root && number === 3 ? out : refuse("BADF"), data);
+  }
+  /** @param {number} number */
+  close(number) {
+    this.disk.drop(this.of(number).node, -1);
+    this.files.delete(number);
   }
   /** What resolves a path that was given. @param {number} number @param {number} path @param {number} length */
   path(number, path, length) {
@@ -347,13 +354,12 @@ const WASI = {
   fd_advise: (guest, number) => void guest.of(number, FILE),
   fd_sync: (guest, number) => void guest.of(number),
   fd_datasync: (guest, number) => void guest.of(number),
-  fd_close: (guest, number) => void (guest.disk.drop(guest.of(number).node, -1), guest.files.delete(number)),
+  fd_close: (guest, number) => guest.close(number),
   fd_renumber(guest, number, to) {
-    const one = guest.of(number), other = guest.of(to);
-    if (one === other) return;
-    guest.disk.drop(other.node, -1);
-    guest.files.set(to, one);
-    guest.files.delete(number);
+    const one = guest.of(number);
+    if (one === guest.of(to)) return;
+    guest.close(to);
+    guest.files.set(to, one).delete(number);
   },
   fd_fdstat_get(guest, number, out) {
     const { node, reads, writes, appends } = guest.of(number);

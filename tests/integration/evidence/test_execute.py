@@ -18,7 +18,7 @@ from caxton_host.errors import ToolError
 from caxton_host.lib import codec
 from caxton_host.sandbox import WasmSandbox
 from tests.corpus import files
-from tests.e2e.guests import call, guest
+from tests.e2e.guests import TRAPS, call, guest
 from tests.integration.sandbox.support import CALL, ECHO, wasm
 from tests.others import Programs
 
@@ -314,6 +314,30 @@ async def test_what_cannot_be_executed_is_said_and_is_no_divergence(
         found = engine(other)
         assert found["verdict"] == "cannot", why
         assert why in found["why"]
+
+
+async def test_an_interpreter_that_aborts_does_so_in_both_engines(
+    engine: Engine, sandbox: WasmSandbox
+) -> None:
+    module = guest(call(_LOOK), then=TRAPS) + section(INTERPRETER, b"")
+    case = await Scene(sandbox, **TOOLS).run(module)
+    end = codec.decode_trusted(case.events[-1]["payload"])
+    assert end["message"] == "the interpreter aborted: unreachable"
+    assert engine(case) == identical(calls=1)
+    other = changed(case, "RunFailed", message="the interpreter aborted: no reason")
+    assert engine(other)["why"] == "the end differs"
+
+
+async def test_a_run_that_died_at_its_limit_is_followed_to_there(
+    engine: Engine, sandbox: WasmSandbox
+) -> None:
+    calls = [call(_LOOK, n=n) for n in range(3)]
+    limits = Limits(total_calls=2)
+    case = await Scene(sandbox, **TOOLS).run(guest(*calls), limits=limits)
+    assert engine(case) == identical(calls=3)
+    # The host died before it recorded the end.
+    found = engine(Case(case.run, case.events[:-1], case.blobs))
+    assert (found["verdict"], found["at"]) == ("ended", 3)
 
 
 async def test_a_stack_that_is_full_here_says_nothing_of_the_run(

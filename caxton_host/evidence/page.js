@@ -275,6 +275,7 @@ function execute(found) {
     stop();
     const same = data.verdict === "identical";
     const said = same ? `Executed again in this browser: identical, ${counted(data.calls, "call")}.`
+      : data.verdict === "ended" ? `Executed again in this browser as far as it is recorded: identical, ${counted(data.calls, "call")}: ${data.why}`
       : data.verdict === "diverged" ? `Executed again in this browser: diverged${data.at === null ? "" : ` at call ${data.at}`}: ${data.why}`
       : `Not executed again: ${data.why}`;
     tell(said, ...(data.verdict === "diverged" ? [titled("Recorded", data.recorded), titled("Now", data.now)].filter((one) => one !== null) : []));
@@ -336,7 +337,7 @@ async function begin() {
     judge("warn", `Whole, but signed by a key that you have not named, with the fingerprint ${mark}: anyone may have made it.${erased} To fix: ask the operator of the host for the public key, and enter it.`);
   }
   await show(found, isOld);
-  if (!isOld() && found.verdict === "intact" && by("executor").textContent?.trim()) execute(found);
+  if (!isOld() && found.verdict === "intact") execute(found);
 }
 
 by("name").onsubmit = (event) => {

@@ -56,9 +56,7 @@ def html_page(bundle: bytes) -> bytes:
             policy=policy,
             style=style,
             script=script,
-            executor=_joined(_EXECUTOR)
-            if _FOLDER.joinpath(_EXECUTOR[-1]).is_file()
-            else "",
+            executor=_joined(_EXECUTOR),
             bundle=bundle.decode("ascii").replace("<", "\N{NOT SIGN}"),
         )
         .encode()
@@ -66,8 +64,7 @@ def html_page(bundle: bytes) -> bytes:
 
 
 def _joined(names: tuple[str, ...]) -> str:
-    found = [_FOLDER.joinpath(name) for name in names]
-    return "\n".join(one.read_text("utf-8") for one in found if one.is_file())
+    return "\n".join(_FOLDER.joinpath(name).read_text("utf-8") for name in names)
 
 
 def _digest(text: str) -> str:

@@ -77,9 +77,8 @@ def test_a_file_shows_the_run_and_which_event_was_changed(
 
     assert "signed by a key that you have not named" in reader.open(file)
     assert reader.open(file, key).startswith("Whole, signed by the key")
-    if reader.page.locator("#executor").text_content():
-        again = "Executed again in this browser: identical, 3 calls."
-        reader.page.get_by_text(again, exact=True).wait_for()
+    again = "Executed again in this browser: identical, 3 calls."
+    reader.page.get_by_text(again, exact=True).wait_for()
     assert "one" in reader.choose("mcp__demo__echo")
     denied = reader.choose("mcp__shell__exec")
     assert "not_granted" in denied
@@ -194,11 +193,16 @@ DIVERGES = """onmessage = ({ data: { events, blobs, run } }) => postMessage({
 DIVERGED = """Executed again in this browser: diverged at call 2: <b>a 4 1 info
 Now
 \\u{202e}"""
+ENDS = """onmessage = () => postMessage({
+  type: 'done', verdict: 'ended', calls: 1, why: 'x',
+});"""
+ENDED = "Executed again in this browser as far as it is recorded: identical, 1 call: x"
 #: What a worker does, the button that is pressed then, and what the page says at last.
 WORKERS = (
     ("for (;;);", "Stop", "Execution stopped."),
     ("throw Error('<b>')", "", "It could not be executed here."),
     (DIVERGES, "", DIVERGED),
+    (ENDS, "", ENDED),
 )
 
 

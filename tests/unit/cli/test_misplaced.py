@@ -9,7 +9,10 @@ import pytest
 
 from caxton_host.cli import caxton, execute
 
-HERE = {"db", "demo", "doctor", "init", "mcp", "program", "runtime", "serve", "ui"}
+HERE = {
+    *("db", "demo", "doctor", "init", "mcp", "program", "runtime", "serve", "ui"),
+    "witness",
+}
 OF_HOSTS = {"--host", "--token-file", "--plain-http"}
 OPTIONS = {
     "-c": "-c FILE",

@@ -86,7 +86,7 @@ def what_if(
                     "runs": told.runs.total(),
                     "calls": told.calls,
                     "changed": told.changed,
-                    "erased": told.erased,
+                    "erased": len(told.erased),
                     "without_agent": {**told.strangers},
                 }
             )
@@ -146,9 +146,9 @@ def _sum_up(count: LogRejudger, file: Path) -> None:
         f"{counted(count.calls, 'call')} of {judged} judged: "
         f"{counted(count.changed, 'decision')} would change"
     )
-    if count.erased:
-        are = "is" if count.erased == 1 else "are"
-        note(f"not judged: {counted(count.erased, 'run')} that {are} erased")
+    if erased := len(count.erased):
+        are = "is" if erased == 1 else "are"
+        note(f"not judged: {counted(erased, 'run')} that {are} erased")
     for name, runs in sorted(count.strangers.items()):
         note(f"not judged: {counted(runs, 'run')} of {plain(name)}, not in {file}")
 

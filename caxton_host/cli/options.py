@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ..core.log.runs import ENDS, OUTCOMES
 from . import completion
 from .overrides import Overrides
 
@@ -79,6 +80,13 @@ def wire_log(function: Callable[..., Any]) -> Callable[..., Any]:
     return update_wrapper(option(function), function)
 
 
+def of_runs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that select runs, but ``--tool`` and ``--until``."""
+    for option in reversed(_OF_RUNS):
+        function = option(function)
+    return function
+
+
 class Duration(click.ParamType[float]):
     """
     A duration like ``30s``, in seconds.
@@ -140,3 +148,29 @@ class Moment(click.ParamType[int]):
             )
         then = then if then.tzinfo else then.replace(tzinfo=UTC)
         return max(round(then.timestamp() * 1_000_000), 0)
+
+
+_OF_RUNS = (
+    click.option("--agent", help="Only runs of this agent."),
+    click.option(
+        "--state",
+        type=click.Choice([*dict.fromkeys(ENDS.values())]),
+        help="Only runs in this state.",
+    ),
+    click.option("--reason", help="Only runs suspended or failed for this reason."),
+    click.option(
+        "--kind",
+        type=click.Choice(["agent", "program", "session"]),
+        help="Only runs of this kind.",
+    ),
+    click.option(
+        "--outcome",
+        type=click.Choice(OUTCOMES),
+        help="Only runs with such a call; with --tool, of that tool.",
+    ),
+    click.option("--actor", metavar="ID", help="Only runs that this actor started."),
+    click.option(
+        "--since", type=Moment(), help="Only runs started at this time or later."
+    ),
+    click.option("--top", is_flag=True, help="Only runs that no agent called."),
+)

@@ -10,16 +10,17 @@ from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from ..core.log.events import LogWritten, Recorded, ToolInvoked, event_document
-from ..core.log.runs import call_of
+from ..core.log.runs import RunFilter, call_of
 from ..errors import UsageError
 from ..runs.modules import read_instead
 from . import interrupt
 from .context import HostApi, on_host, wait
+from .options import Moment, of_runs
 from .output import (
     AUDIT,
     DIVERGED,
@@ -58,11 +59,11 @@ class _Wanted:
 
 @on_host(click.command("replay"))
 @click.argument("run", required=False)
+@click.option("--all", "whole", is_flag=True, help="Judge all recorded runs.")
 @click.option(
     "--until",
-    type=click.IntRange(min=1),
-    metavar="SEQ",
-    help="Stop after that event.",
+    metavar="SEQ|TIME",
+    help="Stop after that event; with --all, only runs started before this time.",
 )
 @click.option("--step", is_flag=True, help="Stop at each call and wait for a command.")
 @click.option(
@@ -76,6 +77,20 @@ class _Wanted:
     is_flag=True,
     help="Print the line of the program that made each call.",
 )
+@click.option(
+    "--grants",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --all: judge calls by the grants of this file.",
+)
+@click.option(
+    "--tool",
+    metavar="SERVER/TOOL[=FILE]",
+    help="With --all: only runs that called this tool; with a file, held against its "
+    "definition there.",
+)
+@click.option("--fresh", is_flag=True, help="With --all: remember no verdict.")
+@of_runs
 @click.option(
     "--bundle",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -91,15 +106,18 @@ class _Wanted:
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     host: HostApi,
     run: str | None,
-    until: int | None,
+    whole: bool,
+    until: str | None,
     step: bool,
     against: Path | None,
     lines: bool,
     bundle: Path | None,
     keys: tuple[str, ...],
     as_json: bool,
+    **of_all: object,
 ) -> None:
     """
     Execute RUN again over its log without side effects.
@@ -130,8 +148,12 @@ def command(
       caxton replay @last --against new.wasm
       caxton replay --bundle run.caxton --key 3b6a27bc...
     """
-    if (run is None) == (bundle is None):
-        raise click.UsageError("Name RUN, or --bundle and a file.", ctx)
+    if [run is not None, bundle is not None, whole].count(True) != 1:
+        raise click.UsageError("Name RUN, --bundle and a file, or --all.", ctx)
+    if whole:
+        ctx.exit(_all(ctx, host, until, against, of_all, as_json=as_json))
+    if any(of_all.values()):
+        raise click.UsageError("Filters, --grants and --tool need --all.", ctx)
     if step and as_json:
         raise UsageError(
             "--step speaks to a person, --json to a program", fix="leave one out"
@@ -141,8 +163,9 @@ def command(
             "--lines is for a whole run and its own program",
             fix="leave out --until, --step and --against",
         )
+    seq = None if until is None else click.IntRange(min=1)(until, ctx=ctx)
     wanted = _Wanted(
-        run=run or "", until=until, step=step, against=against, lines=lines
+        run=run or "", until=seq, step=step, against=against, lines=lines
     )
     with interrupt.interruptible() if step else nullcontext():
         if bundle is None:
@@ -165,6 +188,33 @@ def command(
     if found.not_kept:
         complain(str(found.not_kept), found.not_kept.fix)
         ctx.exit(USAGE)
+
+
+def _all(
+    ctx: click.Context,
+    host: HostApi,
+    until: str | None,
+    against: Path | None,
+    given: dict[str, object],
+    *,
+    as_json: bool,
+) -> int:
+    from .history import All, judge_all
+
+    of_all = cast("dict[str, Any]", given)
+    grants, tool, fresh = map(of_all.pop, ("grants", "tool", "fresh"))
+    name, is_changed, file = (tool or "").partition("=")
+    if sum(map(bool, (against, grants, is_changed))) > 1:
+        raise click.UsageError("Change one thing: --against, --grants or --tool.", ctx)
+    before = None if until is None else Moment()(until, ctx=ctx)
+    wanted = All(
+        only=RunFilter(**of_all, until=before, tool=name or None),
+        against=against,
+        grants=grants,
+        definition=Path(file) if is_changed else None,
+        fresh=fresh,
+    )
+    return judge_all(host, wanted, as_json=as_json)
 
 
 def tell(found: Replayed, *, lines: bool = False) -> None:

@@ -14,8 +14,6 @@ from ..core.log.diff import CallDifference, Diff, Difference, Place, diff
 from ..core.log.events import RunErased
 from ..core.log.projection import summarise
 from ..core.log.runs import (
-    ENDS,
-    OUTCOMES,
     RESTORED,
     RunFilter,
     RunRow,
@@ -28,7 +26,7 @@ from ..runs.recording import Recording
 from . import explain, run_control, trace
 from .context import STALE, HostApi, on_host, wait
 from .events import history_of
-from .options import Moment
+from .options import Moment, of_runs
 from .output import (
     clipped,
     counted,
@@ -68,28 +66,9 @@ for one in (*run_control.COMMANDS, explain.of_run, trace.command):
 
 
 @on_host(command.command("list"))
-@click.option("--agent", help="Only runs of this agent.")
-@click.option(
-    "--state",
-    type=click.Choice([*dict.fromkeys(ENDS.values())]),
-    help="Only runs in this state.",
-)
-@click.option("--reason", help="Only runs suspended or failed for this reason.")
-@click.option(
-    "--kind",
-    type=click.Choice(["agent", "program", "session"]),
-    help="Only runs of this kind.",
-)
+@of_runs
 @click.option("--tool", metavar="SERVER/TOOL", help="Only runs that called this tool.")
-@click.option(
-    "--outcome",
-    type=click.Choice(OUTCOMES),
-    help="Only runs with such a call; with --tool, of that tool.",
-)
-@click.option("--actor", metavar="ID", help="Only runs that this actor started.")
-@click.option("--since", type=Moment(), help="Only runs started at this time or later.")
 @click.option("--until", type=Moment(), help="Only runs started before this time.")
-@click.option("--top", is_flag=True, help="Only runs that no agent called.")
 @click.option(
     "-n",
     "--limit",

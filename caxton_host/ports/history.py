@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from typing import Protocol
 
 from ..core.log.events import Recorded, RunErased
@@ -176,7 +176,10 @@ class Readings(Tails, Protocol):
         ...
 
     def of_runs(
-        self, types: Collection[str], only: RunFilter = EVERY
+        self,
+        types: Collection[str],
+        only: RunFilter = EVERY,
+        broken: Callable[[str, Exception], None] | None = None,
     ) -> AsyncGenerator[Recorded]:
         """
         Yield events of runs, in the order of positions.
@@ -184,7 +187,9 @@ class Readings(Tails, Protocol):
         Args:
             types: Only those of these types.
 
-            only: Of which runs: by agent, tenant, *since* and *until*.
+            only: Of which runs.
+
+            broken: Called with the stream of an event that was changed, and the error.
         """
         ...
 

@@ -152,6 +152,17 @@ def read_instead(
     language = language_of(path.name)
     if language is None:
         return read_module(path, limit), None
+    check_replaces(language, started)
+    return None, read_program(path, language)
+
+
+def check_replaces(language: Language, started: RunStarted) -> None:
+    """
+    Return if a program in *language* may replace that of a recorded run.
+
+    Raises:
+        UsageError: The run executed none, or one for another runtime.
+    """
     before = started.program
     if before is None or runtime_of(cast("Language", before["language"])) != runtime_of(
         language
@@ -160,7 +171,6 @@ def read_instead(
             f"the run did not execute a program in {language}",
             fix="name a file of the same kind as the agent's",
         )
-    return None, read_program(path, language)
 
 
 def shown(path: Path) -> Path:

@@ -204,7 +204,10 @@ class LogRejudger:
 
         changed: The number of verdicts that would change.
 
-        erased: The number of runs that were erased.
+        erased: The streams of runs that were erased.
+
+        broken: Collects those of runs whose log is damaged, with the error; ``None``:
+            one ends everything.
 
         strangers: Runs of agents that the configuration does not have, by agent.
     """
@@ -215,7 +218,8 @@ class LogRejudger:
     runs: Counter[str] = field(default_factory=Counter[str])
     calls: int = 0
     changed: int = 0
-    erased: int = 0
+    erased: set[str] = field(default_factory=set[str])
+    broken: dict[str, Exception] | None = None
     strangers: Counter[str] = field(default_factory=Counter[str])
     _open: dict[str, _OpenRun] = field(default_factory=dict[str, _OpenRun])
     #: By session and actor: the newest one.
@@ -251,27 +255,40 @@ class LogRejudger:
     ) -> AsyncGenerator[LoggedCall]:
         """Yield each call of the runs whose events *source* has, judged again."""
         async for recorded in source:
-            stream, event = recorded.stream, recorded.event
-            if recorded.type == "RunStarted":
-                for call in await self._begin(recorded):
-                    yield call
-            elif recorded.type in _ENDS:
-                self._open.pop(stream, None)
-                if event:
-                    self._spending.settle(stream, event)
-            elif (run := self._open.get(stream)) and event:
-                judged = await self._take(run, recorded)
+            try:
+                found = await self._judged(recorded)
+            except Exception as exc:
+                if self.broken is None:
+                    raise
+                self.broken[recorded.stream] = exc
+                self._open.pop(recorded.stream, None)
+                continue
+            for call in found:
+                yield call
+
+    async def _judged(self, recorded: Recorded) -> list[LoggedCall]:
+        """Take an event; return the calls that it ends, or that were inherited."""
+        stream, event = recorded.stream, recorded.event
+        if recorded.type == "RunStarted":
+            return await self._begin(recorded)
+        if recorded.type in _ENDS:
+            self._open.pop(stream, None)
+            if event:
                 self._spending.settle(stream, event)
-                if judged is not None:
-                    self.calls += 1
-                    self.changed += judged.changed
-                    yield run.judged(stream, judged)
+        elif (run := self._open.get(stream)) and event:
+            judged = await self._take(run, recorded)
+            self._spending.settle(stream, event)
+            if judged is not None:
+                self.calls += 1
+                self.changed += judged.changed
+                return [run.judged(stream, judged)]
+        return []
 
     async def _begin(self, recorded: Recorded) -> list[LoggedCall]:
         """Open a run, and return the calls that it inherited."""
         started, stream = recorded.event, recorded.stream
         if not isinstance(started, RunStarted):
-            self.erased += 1
+            self.erased.add(stream)
             return []
         name = started.agent
         agent = self.config.agents.get(name)
@@ -301,7 +318,7 @@ class LogRejudger:
                 if (judged := await self._take(run, one))
             ]
         except NotKeptError:
-            self.erased += 1
+            self.erased.add(stream)
             return []
         rejudger.take(started, recorded.recorded_at, recorded.seq)
         if started.abi == ABI:

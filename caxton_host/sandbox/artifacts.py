@@ -176,6 +176,13 @@ class Cache:
                 mac, target = self._mac(artifact), self._folder / artifact.key
                 replace_file(target, mac, data, mode=0o600, sync=False)
 
+    def trim(self, most: int) -> None:
+        """Remove all but the files that were written last."""
+        with suppress(OSError):
+            files = [(one.stat().st_mtime, one) for one in self._folder.iterdir()]
+            for _, file in sorted(files, reverse=True)[most:]:
+                file.unlink()
+
     def _mac(self, artifact: Artifact) -> bytes:
         mac = hmac.new(self._mac_key, artifact.key.encode(), "sha256")
         with artifact.view() as data:

@@ -113,13 +113,8 @@ def going_on(only: RunFilter) -> Query:
     return query.where(_version != str(CALLED), runs.c.kind != "session")
 
 
-def _page(
-    only: RunFilter,
-    limit: int,
-    before: tuple[int, str] | None,
-    *conditions: sa.ColumnElement[bool],
-) -> Query:
-    query = sa.select(*_RUN).where(*conditions)
+def selected(query: Query, only: RunFilter) -> tuple[Query, Sequence[sa.Column[Any]]]:
+    """Return *query* for the selected runs, and the columns of its order."""
     order: Sequence[sa.Column[Any]] = runs.c.started_at, runs.c.run_id
     if only.tool is not None or only.outcome is not None:
         order = run_tools.c.started_at, run_tools.c.run_id
@@ -136,6 +131,16 @@ def _page(
         query = query.where(begins(only.prefix))
     if only.top:
         query = query.where(_version != str(CALLED))
+    return query, order
+
+
+def _page(
+    only: RunFilter,
+    limit: int,
+    before: tuple[int, str] | None,
+    *conditions: sa.ColumnElement[bool],
+) -> Query:
+    query, order = selected(sa.select(*_RUN).where(*conditions), only)
     if before is not None:
         query = query.where(sa.tuple_(*order) < sa.tuple_(*map(sa.literal, before)))
     return query.order_by(*(one.desc() for one in order)).limit(limit)

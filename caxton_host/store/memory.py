@@ -9,7 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
 
 from ..core.analysis.rule_uses import Spent
@@ -409,9 +416,13 @@ class MemoryReader:
         return sorted(found, key=lambda e: (e.stream, e.seq), reverse=True)[:limit]
 
     async def of_runs(
-        self, types: Collection[str], only: RunFilter = EVERY
+        self,
+        types: Collection[str],
+        only: RunFilter = EVERY,
+        broken: Callable[[str, Exception], None] | None = None,
     ) -> AsyncGenerator[Recorded]:
-        """Yield events of runs, in the order of positions."""
+        """Yield events of runs, in the order of positions. None is ever broken."""
+        del broken
         for event in list(self._store.events):
             row = self._store.rows.get(run_of(event.stream))
             if event.type in types and row is not None and only.takes(row):

@@ -23,13 +23,22 @@ import sqlalchemy as sa
 from ..core.log.events import Event, Recorded, RunErased, from_payload
 from ..core.log.runs import EVERY, Mark, RunFilter, RunRow
 from ..core.log.tree import Frontier
-from ..core.names import RUN, stream_of
+from ..core.names import RUN, run_of, stream_of
 from ..errors import CursorError, LogBrokenError, NotFoundError, StoreError
 from ..lib.codec import decode_trusted, sha256
 from .database import Columns, Database, Query, pages
 from .drafts import chosen
 from .erasure import erased_runs
-from .lists import begins, due, going_on, listed, next_due, under_way, waiting
+from .lists import (
+    begins,
+    due,
+    going_on,
+    listed,
+    next_due,
+    selected,
+    under_way,
+    waiting,
+)
 from .places import leaf
 from .projections import COLUMNS, run_row
 from .schema import (
@@ -117,6 +126,17 @@ class Reader:
                 for columns in page:
                     yield _recorded(columns)
 
+    async def heads(self, run_ids: Collection[str]) -> dict[str, bytes]:
+        """Return the hash of the newest event of each run."""
+        streams = sa.select(
+            events.c.stream, sa.func.max(events.c.seq).label("seq")
+        ).where(events.c.stream.in_([*map(stream_of, run_ids)]))
+        last = streams.group_by(events.c.stream).subquery()
+        query = sa.select(events.c.stream, events.c.hash).join(
+            last, sa.and_(events.c.stream == last.c.stream, events.c.seq == last.c.seq)
+        )
+        return {run_of(row[0]): row[1] for row in await self._database.rows(query)}
+
     async def newest(
         self, prefix: str, types: Collection[str], limit: int
     ) -> list[Recorded]:
@@ -180,6 +200,7 @@ class Reader:
         self,
         types: Collection[str],
         only: RunFilter = EVERY,
+        broken: Callable[[str, Exception], None] | None = None,
     ) -> AsyncGenerator[Recorded]:
         """
         Yield events of runs, in the order of positions.
@@ -187,25 +208,27 @@ class Reader:
         Args:
             types: Only those of these types.
 
-            only: Of which runs: by agent, tenant, *since* and *until*.
+            only: Of which runs.
+
+            broken: Called with the stream of an event that was changed, and the error.
 
         Raises:
-            LogBrokenError: One of them was changed.
+            LogBrokenError: One of them was changed, and *broken* is ``None``.
         """
         query = _EVENTS.where(sa.or_(*(events.c.type == type_ for type_ in types)))
-        query = query.join(runs, _OF_RUN)
-        query = query.where(
-            *(runs.c[name] == told for name, told in only.columns.items())
-        )
-        if only.since is not None:
-            query = query.where(runs.c.started_at >= only.since)
-        if only.until is not None:
-            query = query.where(runs.c.started_at < only.until)
+        query, _ = selected(query.join(runs, _OF_RUN), only)
         query = query.order_by(events.c.position)
         async with aclosing(pages(self.engine, query)) as found:
             async for page in found:
                 for columns in page:
-                    yield _recorded(columns)
+                    try:
+                        recorded = _recorded(columns)
+                    except LogBrokenError as exc:
+                        if broken is None:
+                            raise
+                        broken(columns[1], exc)
+                    else:
+                        yield recorded
 
     async def tail(
         self,

@@ -145,7 +145,7 @@ async def judge(asked: Asked) -> Response:
             "runs": judged.runs.total(),
             "calls": judged.calls,
             "changed": judged.changed,
-            "erased": judged.erased,
+            "erased": len(judged.erased),
             "uses": look.uses.document(),
         },
         "changes",

@@ -1,0 +1,264 @@
+"""
+Recorded runs, judged against a change, over all processors.
+
+This process lists the runs. Others, one a processor, judge a few dozen of them at a
+time, each with a store and a sandbox of its own, so that a module is loaded once. They
+have no tools, and end with this one.
+
+The verdicts of executed runs are remembered, in a file of the cache folder that carries
+a MAC. They are found by the hash of the run's last event, which binds all before it, by
+what was executed, and by the versions that did it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import multiprocessing
+import os
+import signal
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
+from importlib.metadata import version
+from itertools import islice
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, Self
+
+from .. import __version__
+from ..config import Config, Paths
+from ..core.analysis.history import CHANGES, Finding
+from ..core.log.runs import GOING_ON, RunFilter, RunRow
+from ..errors import CaxtonError
+from ..lib.signing import secret
+from ..runs.history import Change, Execution, Job, Place, Run
+from ..sandbox.artifacts import Artifact, Cache
+from ..telemetry import NoTelemetry
+from .bootstrap import open_sandbox, open_store
+
+if TYPE_CHECKING:
+    from ..store.sql import SqlStore
+
+_PAGE = 1000
+#: Runs that a process judges at a time.
+_WINDOW = 50
+#: Verdicts that are remembered of a change, and changes.
+_VERDICTS, _CHANGES = 200_000, 16
+#: What of a finding is not remembered.
+_OWN = frozenset({"run_id", "agent", "remembered"})
+_REMEMBERED = frozenset({*CHANGES, "identical", "incomplete"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """
+    How runs are judged.
+
+    Attributes:
+        config: Names the store.
+
+        paths: Where keys and caches are.
+
+        only: Selects the runs.
+
+        change: What they are judged against.
+
+        take: Called with each finding.
+
+        fresh: Judge every run, whatever is remembered.
+    """
+
+    config: Config
+    paths: Paths
+    only: RunFilter
+    change: Change
+    take: Callable[[Finding], None]
+    fresh: bool = False
+
+    async def go(self) -> None:
+        """
+        Judge the runs.
+
+        Raises:
+            CaxtonError: The log or a module cannot be read, or a process ended.
+        """
+        memory = _Memory.of(self.paths, self.change, fresh=self.fresh)
+        jobs: asyncio.Queue[Job | None] = asyncio.Queue(maxsize=1)
+        count = len(os.sched_getaffinity(0))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(count):
+                    tasks.create_task(self._work(jobs, memory))
+                async with open_store(self.config, write=False) as store:
+                    async for job in self._jobs(store, memory):
+                        await jobs.put(job)
+                for _ in range(count):
+                    await jobs.put(None)
+        except ExceptionGroup as exc:
+            raise exc.exceptions[0] from None
+        finally:
+            memory.write()
+
+    async def _jobs(self, store: SqlStore, memory: _Memory) -> AsyncGenerator[Job]:
+        """Yield what is to be judged, and take the rest."""
+        together: dict[str, list[Run]] = {}
+        before: tuple[int, str] | None = None
+        while rows := await store.reader.runs(_PAGE, self.only, before=before):
+            before = rows[-1].started_at, rows[-1].run_id
+            heads = await store.reader.heads([row.run_id for row in rows])
+            alone: list[Run] = []
+            for row in rows:
+                run = row.run_id, row.agent
+                if row.is_erased:
+                    self.take(_erased(row))
+                elif self.change.depends(row.agent, row.kind):
+                    together.setdefault(row.agent, []).append(run)
+                elif known := memory.recall(row, heads.get(row.run_id, b"")):
+                    self.take(known)
+                else:
+                    alone.append(run)
+            for first in range(0, len(alone), _WINDOW):
+                yield Job(alone[first : first + _WINDOW])
+        for agent, runs in together.items():
+            yield Job(runs, replace(self.only, agent=agent))
+
+    async def _work(self, jobs: asyncio.Queue[Job | None], memory: _Memory) -> None:
+        """Judge jobs in a process, which starts with the first."""
+        with contextlib.ExitStack() as stack:
+            here: Connection | None = None
+            while job := await jobs.get():
+                here = here or stack.enter_context(
+                    _process(self.config, self.paths, self.change)
+                )
+                here.send(job)
+                try:
+                    found = await asyncio.to_thread(here.recv)
+                except (EOFError, OSError):
+                    raise CaxtonError(
+                        "a process that judged runs has ended",
+                        fix="see that the machine has memory left, and try again",
+                    ) from None
+                if isinstance(found, Exception):
+                    raise found
+                for one in found:
+                    memory.note(one)
+                    self.take(one)
+
+
+def _erased(row: RunRow) -> Finding:
+    return Finding(
+        run_id=row.run_id, agent=row.agent, verdict="unjudged", how="it is erased"
+    )
+
+
+@contextlib.contextmanager
+def _process(config: Config, paths: Paths, change: Change) -> Generator[Connection]:
+    """Start a process that judges what it is sent, and end it."""
+    # A fresh interpreter: this one has threads.
+    fresh = multiprocessing.get_context("spawn")
+    here, there = fresh.Pipe()
+    process = fresh.Process(
+        target=_judge, args=(there, config, paths, change), daemon=True
+    )
+    process.start()
+    there.close()
+    try:
+        yield here
+    finally:
+        # What is awaited in a thread ends with it.
+        process.kill()
+        process.join()
+        here.close()
+
+
+def _judge(there: Connection, config: Config, paths: Paths, change: Change) -> None:
+    # Ctrl-C is for the process that started this one.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(EOFError, OSError):
+        asyncio.run(_judging(there, config, paths, change))
+
+
+async def _judging(
+    there: Connection, config: Config, paths: Paths, change: Change
+) -> None:
+    try:
+        async with AsyncExitStack() as stack:
+            store = await stack.enter_async_context(open_store(config, write=False))
+            sandbox = None
+            if change.executes:
+                sandbox = await stack.enter_async_context(
+                    open_sandbox(paths, config.places)
+                )
+            place = Place(log=store.reader, sandbox=sandbox, telemetry=NoTelemetry())
+            while True:
+                job = await asyncio.to_thread(there.recv)
+                there.send(await change.judge(job, place))
+    except CaxtonError as exc:
+        there.send(exc)
+
+
+@dataclass(slots=True)
+class _Memory:
+    """
+    What is remembered of a change.
+
+    Attributes:
+        cache: Where; ``None``: nothing is.
+
+        name: Of the change.
+
+        known: Earlier verdicts, by the hash of the last event of a run.
+    """
+
+    cache: Cache | None = None
+    name: str = ""
+    known: dict[str, Any] = field(default_factory=dict[str, Any])
+    _heads: dict[str, str] = field(default_factory=dict[str, str])
+    _now: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @classmethod
+    def of(cls, paths: Paths, change: Change, *, fresh: bool) -> Self:
+        """Read what is remembered. A file with any fault holds nothing."""
+        if not isinstance(change, Execution):
+            return cls()
+        # A key of its own: a compiled module is no memory, nor the other way round.
+        key = hmac.digest(secret(paths.state / "cache.key"), b"history", "sha256")
+        cache = Cache(paths.cache / "history", key)
+        told = (__version__, version("wasmtime"), change.digest)
+        name = sha256("\n".join(told).encode()).hexdigest()
+        found = None if fresh else cache.read(name)
+        if found is None:
+            return cls(cache, name)
+        with found.view() as data:
+            known = json.loads(bytes(data))
+        found.close()
+        return cls(cache, name, known)
+
+    def recall(self, row: RunRow, head: bytes) -> Finding | None:
+        """Return the verdict of a run that has ended, if it is known."""
+        if self.cache is None or row.state in GOING_ON:
+            return None
+        self._heads[row.run_id] = head.hex()
+        if told := self.known.get(head.hex()):
+            self._now[head.hex()] = told
+            return Finding(run_id=row.run_id, agent=row.agent, remembered=True, **told)
+        return None
+
+    def note(self, finding: Finding) -> None:
+        """Remember a verdict."""
+        head = self._heads.get(finding.run_id)
+        if head and finding.verdict in _REMEMBERED:
+            told = asdict(finding)
+            self._now[head] = {key: told[key] for key in told if key not in _OWN}
+
+    def write(self) -> None:
+        """Keep what is remembered, that of this time first."""
+        if self.cache is None or self._now.items() <= self.known.items():
+            return
+        known = {**self._now, **self.known}
+        data = json.dumps(dict(islice(known.items(), _VERDICTS))).encode()
+        self.cache.write(Artifact(key=self.name, data=data))
+        self.cache.trim(_CHANGES)

@@ -1,0 +1,209 @@
+"""``caxton replay --all``: a history judged against a change."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from ..core.analysis.history import VERDICTS, History
+from ..core.limits import Limits
+from ..core.log.runs import RunFilter
+from ..core.programs import language_of
+from ..core.tools.schemas import bounded
+from ..errors import BadBytes, UsageError
+from ..lib.codec import load_json
+from ..lib.json_schema import check
+from ..lib.params import split
+from ..runs.modules import opened, read_module, read_program
+from . import interrupt
+from .context import HostApi, wait
+from .output import (
+    DIVERGED,
+    FAILED,
+    USAGE,
+    complain,
+    counted,
+    note,
+    patience,
+    plain,
+    say,
+    show,
+)
+
+if TYPE_CHECKING:
+    from ..core.calls import JSON
+    from ..runs.history import Change
+
+#: Bytes of a definition.
+_MOST = 1024 * 1024
+#: Groups that are printed.
+_SHOWN = 50
+_JUDGING = "judging recorded runs"
+#: Progress is told in steps of so many runs.
+_STEP = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class All:
+    """
+    What of a history is judged, against what, and where it is reported.
+
+    Attributes:
+        only: Selects the runs.
+
+        against: A module or a program.
+
+        grants: A configuration.
+
+        definition: A file with the definition of the tool that *only* selects.
+
+        fresh: Judge every run, whatever is remembered.
+    """
+
+    only: RunFilter
+    against: Path | None = None
+    grants: Path | None = None
+    definition: Path | None = None
+    fresh: bool = False
+
+
+def judge_all(host: HostApi, wanted: All, *, as_json: bool) -> int:
+    """Judge recorded runs, report, and return the exit code."""
+    from ..app.history import Judging
+
+    change, against, only = _change(host, wanted)
+    history = History(against=against)
+    judging = Judging(
+        config=host.look("sandbox"),
+        paths=host.paths(),
+        only=only,
+        change=change,
+        take=history.take,
+        fresh=wanted.fresh,
+    )
+    try:
+        with patience(_JUDGING) as doing, doing.part(lambda: _under_way(history)):
+            wait(judging.go())
+        history.complete = True
+    except KeyboardInterrupt:
+        note("interrupted: this is what was judged so far")
+    if as_json:
+        show(history.to_document())
+    else:
+        _tell(history)
+    return _code(host, history)
+
+
+def _under_way(history: History) -> str:
+    told = history.runs // _STEP * _STEP
+    return f"{told} runs judged" if told else _JUDGING
+
+
+def _change(host: HostApi, wanted: All) -> tuple[Change, dict[str, JSON], RunFilter]:
+    """Return what changes, as it is reported, and which runs it may concern."""
+    from ..runs.history import Definition, Execution, Grants
+
+    only = wanted.only
+    if wanted.definition:
+        server, tool = split(str(only.tool))
+        change = Definition(
+            server=server,
+            tool=tool,
+            document=_definition(wanted.definition),
+            config=host.look("servers"),
+        )
+        return change, _named("tool", wanted.definition), only
+    if wanted.grants:
+        from ..config import load
+
+        config = load(wanted.grants, environ=os.environ, cwd=Path.cwd())
+        return Grants(config=config), _named("grants", wanted.grants), only
+    if path := wanted.against:
+        if only.agent is None:
+            raise UsageError(
+                f"{path} replaces the module of one agent, and no agent is named",
+                fix="add --agent NAME",
+            )
+        language = language_of(path.name)
+        if language:
+            program = read_program(path, language)
+            return Execution(program=program), _named("program", path), only
+        module = read_module(path, Limits().module)
+        return Execution(module=module), _named("module", path), only
+    return Execution(), {"kind": "recorded", "name": ""}, only
+
+
+def _definition(path: Path) -> dict[str, JSON]:
+    """Return the definition of a tool in a file, with schemas that can be used."""
+    try:
+        with opened(path) as file:
+            found = load_json(file.read(_MOST + 1), limit=_MOST)
+        document = cast("dict[str, JSON]", found if isinstance(found, dict) else {})
+        check(bounded(_schema(document, "inputSchema")))
+        check(bounded(_schema(document, "outputSchema")))
+    except OSError as exc:
+        raise UsageError(
+            f"cannot read {path}: {exc.strerror}", fix="name a file that exists"
+        ) from None
+    except BadBytes as exc:
+        raise UsageError(
+            f"{path} is not the definition of a tool: {exc}",
+            fix="give one as a server lists it: name, description, inputSchema",
+        ) from None
+    return document
+
+
+def _schema(document: dict[str, JSON], key: str) -> dict[str, JSON]:
+    found = document.get(key, None if key == "inputSchema" else {})
+    if not isinstance(found, dict):
+        raise BadBytes(f"{key} is not an object")
+    return found
+
+
+def _named(kind: str, path: Path) -> dict[str, JSON]:
+    return {"kind": kind, "name": str(path)}
+
+
+def _tell(history: History) -> None:
+    told = [
+        f"{history.verdicts[one]} {word}"
+        for one, word in VERDICTS.items()
+        if history.verdicts[one]
+    ]
+    say(f"{counted(history.runs, 'run')}: {', '.join(told) or 'none is selected'}")
+    groups = [*history.groups()]
+    for group in groups[:_SHOWN]:
+        one = group.example
+        runs = counted(group.count, "run")
+        say(f"{VERDICTS[one.verdict]}  {runs} of {one.agent}  {plain(one.what)}")
+        event = f" event {one.seq}" if one.seq else ""
+        values = " became ".join(filter(None, (one.was, one.now)))
+        say(f"  such as {one.run_id}{event}  {plain(values)}")
+    if len(groups) > _SHOWN:
+        note(f"and {counted(len(groups) - _SHOWN, 'group')} more: --json shows all")
+    note(f"{counted(history.calls, 'call')} from the log; nothing was called")
+    if history.remembered:
+        note(f"remembered from before: {counted(history.remembered, 'run')}")
+
+
+def _code(host: HostApi, history: History) -> int:
+    if not history.complete:
+        return interrupt.code()
+    if history.changed:
+        complain(
+            f"{counted(history.changed, 'run')} would go another way",
+            host.named("look at one of each group: caxton events list RUN"),
+        )
+        return DIVERGED
+    if failed := history.verdicts["failed"]:
+        complain(
+            f"{counted(failed, 'run')} could not be judged",
+            "see the reasons above",
+        )
+        return FAILED
+    if history.runs and not history.judged:
+        complain("no run could be judged", "see the reasons above")
+        return USAGE
+    return 0

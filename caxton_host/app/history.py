@@ -13,14 +13,20 @@ what was executed, and by the versions that did it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hmac
 import json
 import multiprocessing
 import os
 import signal
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from contextlib import (
+    AsyncExitStack,
+    ExitStack,
+    aclosing,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from importlib.metadata import version
@@ -86,21 +92,70 @@ class Judging:
             CaxtonError: The log or a module cannot be read, or a process ended.
         """
         memory = _Memory.of(self.paths, self.change, fresh=self.fresh)
-        jobs: asyncio.Queue[Job | None] = asyncio.Queue(maxsize=1)
+        try:
+            async with (
+                open_store(self.config, write=False) as store,
+                aclosing(self._jobs(store, memory)) as jobs,
+            ):
+                first = [await anext(jobs, None), await anext(jobs, None)]
+                if None in first:
+                    async with self._place(store) as place:
+                        for job in filter(None, first):
+                            self._note(await self.change.judge(job, place), memory)
+                else:
+                    await self._spread(first, jobs, memory)
+        finally:
+            memory.write()
+
+    async def _spread(
+        self,
+        first: Iterable[Job | None],
+        jobs: AsyncGenerator[Job],
+        memory: _Memory,
+    ) -> None:
+        """Judge jobs in processes."""
         count = len(os.sched_getaffinity(0))
+        queue: asyncio.Queue[Job | None] = asyncio.Queue(maxsize=count)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(count):
-                    tasks.create_task(self._work(jobs, memory))
-                async with open_store(self.config, write=False) as store:
-                    async for job in self._jobs(store, memory):
-                        await jobs.put(job)
+                    tasks.create_task(self._work(queue, memory))
+                for job in first:
+                    await queue.put(job)
+                async for job in jobs:
+                    await queue.put(job)
                 for _ in range(count):
-                    await jobs.put(None)
+                    await queue.put(None)
         except ExceptionGroup as exc:
             raise exc.exceptions[0] from None
-        finally:
-            memory.write()
+
+    async def serve(self, there: Connection) -> None:
+        """Judge the jobs that come, and send back what was found, or an error."""
+        try:
+            async with (
+                open_store(self.config, write=False) as store,
+                self._place(store) as place,
+            ):
+                while True:
+                    job = await asyncio.to_thread(there.recv)
+                    there.send(await self.change.judge(job, place))
+        except CaxtonError as exc:
+            there.send(exc)
+
+    @asynccontextmanager
+    async def _place(self, store: SqlStore) -> AsyncGenerator[Place]:
+        async with AsyncExitStack() as stack:
+            sandbox = None
+            if self.change.executes:
+                sandbox = await stack.enter_async_context(
+                    open_sandbox(self.paths, self.config.places)
+                )
+            yield Place(log=store.reader, sandbox=sandbox, telemetry=NoTelemetry())
+
+    def _note(self, findings: Iterable[Finding], memory: _Memory) -> None:
+        for one in findings:
+            memory.note(one)
+            self.take(one)
 
     async def _jobs(self, store: SqlStore, memory: _Memory) -> AsyncGenerator[Job]:
         """Yield what is to be judged, and take the rest."""
@@ -127,12 +182,10 @@ class Judging:
 
     async def _work(self, jobs: asyncio.Queue[Job | None], memory: _Memory) -> None:
         """Judge jobs in a process, which starts with the first."""
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             here: Connection | None = None
             while job := await jobs.get():
-                here = here or stack.enter_context(
-                    _process(self.config, self.paths, self.change)
-                )
+                here = here or stack.enter_context(_process(self))
                 here.send(job)
                 try:
                     found = await asyncio.to_thread(here.recv)
@@ -143,9 +196,7 @@ class Judging:
                     ) from None
                 if isinstance(found, Exception):
                     raise found
-                for one in found:
-                    memory.note(one)
-                    self.take(one)
+                self._note(found, memory)
 
 
 def _erased(row: RunRow) -> Finding:
@@ -154,14 +205,14 @@ def _erased(row: RunRow) -> Finding:
     )
 
 
-@contextlib.contextmanager
-def _process(config: Config, paths: Paths, change: Change) -> Generator[Connection]:
+@contextmanager
+def _process(judging: Judging) -> Generator[Connection]:
     """Start a process that judges what it is sent, and end it."""
     # A fresh interpreter: this one has threads.
     fresh = multiprocessing.get_context("spawn")
     here, there = fresh.Pipe()
     process = fresh.Process(
-        target=_judge, args=(there, config, paths, change), daemon=True
+        target=_serve, args=(there, replace(judging, take=_untold)), daemon=True
     )
     process.start()
     there.close()
@@ -174,30 +225,16 @@ def _process(config: Config, paths: Paths, change: Change) -> Generator[Connecti
         here.close()
 
 
-def _judge(there: Connection, config: Config, paths: Paths, change: Change) -> None:
+def _untold(finding: Finding) -> None:
+    """Tell nobody: the process that started this one does."""
+    del finding
+
+
+def _serve(there: Connection, judging: Judging) -> None:
     # Ctrl-C is for the process that started this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(EOFError, OSError):
-        asyncio.run(_judging(there, config, paths, change))
-
-
-async def _judging(
-    there: Connection, config: Config, paths: Paths, change: Change
-) -> None:
-    try:
-        async with AsyncExitStack() as stack:
-            store = await stack.enter_async_context(open_store(config, write=False))
-            sandbox = None
-            if change.executes:
-                sandbox = await stack.enter_async_context(
-                    open_sandbox(paths, config.places)
-                )
-            place = Place(log=store.reader, sandbox=sandbox, telemetry=NoTelemetry())
-            while True:
-                job = await asyncio.to_thread(there.recv)
-                there.send(await change.judge(job, place))
-    except CaxtonError as exc:
-        there.send(exc)
+    with suppress(EOFError, OSError):
+        asyncio.run(judging.serve(there))
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from ..lib.params import split
 from ..runs.modules import opened, read_module, read_program
 from . import interrupt
 from .context import HostApi, wait
+from .history_reports import reporting
 from .output import (
     DIVERGED,
     FAILED,
@@ -60,6 +61,10 @@ class All:
         definition: A file with the definition of the tool that *only* selects.
 
         fresh: Judge every run, whatever is remembered.
+
+        junit: A file for JUnit XML.
+
+        html: A file for a page.
     """
 
     only: RunFilter
@@ -67,6 +72,8 @@ class All:
     grants: Path | None = None
     definition: Path | None = None
     fresh: bool = False
+    junit: Path | None = None
+    html: Path | None = None
 
 
 def judge_all(host: HostApi, wanted: All, *, as_json: bool) -> int:
@@ -75,20 +82,21 @@ def judge_all(host: HostApi, wanted: All, *, as_json: bool) -> int:
 
     change, against, only = _change(host, wanted)
     history = History(against=against)
-    judging = Judging(
-        config=host.look("sandbox"),
-        paths=host.paths(),
-        only=only,
-        change=change,
-        take=history.take,
-        fresh=wanted.fresh,
-    )
-    try:
-        with patience(_JUDGING) as doing, doing.part(lambda: _under_way(history)):
-            wait(judging.go())
-        history.complete = True
-    except KeyboardInterrupt:
-        note("interrupted: this is what was judged so far")
+    with reporting(history, wanted.junit, wanted.html) as take:
+        judging = Judging(
+            config=host.look("sandbox"),
+            paths=host.paths(),
+            only=only,
+            change=change,
+            take=take,
+            fresh=wanted.fresh,
+        )
+        try:
+            with patience(_JUDGING) as doing, doing.part(lambda: _under_way(history)):
+                wait(judging.go())
+            history.complete = True
+        except KeyboardInterrupt:
+            note("interrupted: these runs were judged; no file is written")
     if as_json:
         show(history.to_document())
     else:
@@ -166,23 +174,33 @@ def _named(kind: str, path: Path) -> dict[str, JSON]:
     return {"kind": kind, "name": str(path)}
 
 
-def _tell(history: History) -> None:
+def summed_up(history: History) -> str:
+    """Return how many runs have each verdict."""
     told = [
         f"{history.verdicts[one]} {word}"
         for one, word in VERDICTS.items()
         if history.verdicts[one]
     ]
-    say(f"{counted(history.runs, 'run')}: {', '.join(told) or 'none is selected'}")
+    return f"{counted(history.runs, 'run')}: {', '.join(told) or 'none is selected'}"
+
+
+def tell_groups(history: History) -> None:
+    """Print the groups, each with an example."""
     groups = [*history.groups()]
     for group in groups[:_SHOWN]:
         one = group.example
-        runs = counted(group.count, "run")
-        say(f"{VERDICTS[one.verdict]}  {runs} of {one.agent}  {plain(one.what)}")
+        runs = f"{counted(group.count, 'run')} of {plain(one.agent)}"
+        say(f"{VERDICTS[one.verdict]}  {runs}  {plain(one.what)}")
         event = f" event {one.seq}" if one.seq else ""
         values = " became ".join(filter(None, (one.was, one.now)))
         say(f"  such as {one.run_id}{event}  {plain(values)}")
     if len(groups) > _SHOWN:
         note(f"and {counted(len(groups) - _SHOWN, 'group')} more: --json shows all")
+
+
+def _tell(history: History) -> None:
+    say(summed_up(history))
+    tell_groups(history)
     note(f"{counted(history.calls, 'call')} from the log; nothing was called")
     if history.remembered:
         note(f"remembered from before: {counted(history.remembered, 'run')}")

@@ -89,7 +89,21 @@ class _Wanted:
     help="With --all: only runs that called this tool; with a file, held against its "
     "definition there.",
 )
-@click.option("--fresh", is_flag=True, help="With --all: remember no verdict.")
+@click.option(
+    "--fresh", is_flag=True, help="With --all: judge every run, also remembered ones."
+)
+@click.option(
+    "--junit",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --all: write JUnit XML, with a test for each run.",
+)
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With --all: write a page with the groups.",
+)
 @of_runs
 @click.option(
     "--bundle",
@@ -202,17 +216,17 @@ def _all(
     from .history import All, judge_all
 
     of_all = cast("dict[str, Any]", given)
-    grants, tool, fresh = map(of_all.pop, ("grants", "tool", "fresh"))
+    own = {key: of_all.pop(key) for key in ("grants", "fresh", "junit", "html")}
+    tool: str | None = of_all.pop("tool")
     name, is_changed, file = (tool or "").partition("=")
-    if sum(map(bool, (against, grants, is_changed))) > 1:
+    if sum(map(bool, (against, own["grants"], is_changed))) > 1:
         raise click.UsageError("Change one thing: --against, --grants or --tool.", ctx)
     before = None if until is None else Moment()(until, ctx=ctx)
     wanted = All(
         only=RunFilter(**of_all, until=before, tool=name or None),
         against=against,
-        grants=grants,
         definition=Path(file) if is_changed else None,
-        fresh=fresh,
+        **own,
     )
     return judge_all(host, wanted, as_json=as_json)
 

@@ -13,10 +13,13 @@ from ..core.names import AGENTS
 from ..core.text.templates import summary
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import ToolError, UsageError
+from ..lib.codec import decode_trusted
 from ..lib.params import Words, split, types_of
+from ..runs.history import Definition
 from ..runs.tool_pinning import acceptance, compared, unaccepted
 from . import completion
 from .context import HostApi, check_known, on_host, wait
+from .history import summed_up, tell_groups
 from .options import variable_option, wire_log
 from .output import (
     FAILED,
@@ -37,9 +40,11 @@ from .tool_stubs import command as stubs
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..core.analysis.history import History
     from ..core.grants.tool_catalog import Offer, Offered
     from ..core.log.diff import Difference
     from ..ports.tools import RunScope
+    from ..store.sql import SqlStore
 
 
 @click.group("tool")
@@ -295,9 +300,9 @@ def accept(
     """
     Accept the changed definition of a tool.
 
-    Prints each field that differs: the accepted value, then the current one. New runs
-    see the new definition; runs in progress keep theirs. An event records who accepted
-    it.
+    Prints each field that differs: the accepted value, then the current one; and which
+    of the newest 1,000 runs that used the tool the new schemas refuse. New runs see the
+    new definition; runs in progress keep theirs. An event records who accepted it.
 
     \b
     Exit codes: 0 accepted, or unchanged; 2 no such tool; 6 its server is
@@ -311,16 +316,21 @@ def accept(
     server, name = split(tool)
     with awaiting(f"asking {server}"):
         work = _compare if dry_run else _accept
-        before, offer, found = wait(work(host, (server, name), variables))
+        before, offer, found, history = wait(work(host, (server, name), variables))
     state = _state(before, offer, dry_run=dry_run)
     if as_json:
-        show(acceptance(offer, before, state, found))
+        past = history.to_document() if history else None
+        show({**acceptance(offer, before, state, found), "history": past})
         return
     for one in found:
         say(plain(one.path))
         for sign, value in (("-", one.a), ("+", one.b)):
             if value is not None:
                 say(f"  {sign} {plain(value)}")
+    if history:
+        newest = "" if history.complete else " (the newest)"
+        note(f"held against the new schemas, of {summed_up(history)}{newest}")
+        tell_groups(history)
     note(f"{tool} is {_STATES[state]}")
 
 
@@ -340,22 +350,39 @@ def _state(before: str | None, offer: Offer, *, dry_run: bool) -> str:
     return "accepted" if before else "new"
 
 
+#: The accepted digest of a tool, the current one, the differences, and the runs that
+#: used the tool, judged against these.
+_Compared: TypeAlias = "tuple[str | None, Offer, list[Difference], History | None]"
+
+
+async def _compared(config: Config, store: SqlStore | None, offer: Offer) -> _Compared:
+    before, found = await compared(store, offer)
+    if store is None or before in {None, offer.definition_sha256}:
+        return before, offer, found, None
+    definition = Definition(
+        server=offer.server,
+        tool=offer.tool,
+        document=decode_trusted(offer.definition),
+        config=config,
+    )
+    return before, offer, found, await definition.newest(store.reader)
+
+
 async def _compare(
     host: HostApi, target: tuple[str, str], variables: Sequence[str]
-) -> tuple[str | None, Offer, list[Difference]]:
-    """Return the accepted digest, the current tool, and the differences."""
+) -> _Compared:
+    """Return how a tool has changed."""
     config, server = host.load(), target[0]
     see = "caxton server list"
     check_known(server, config.servers, f"there is no server {server!r}", see)
     async with reached(config, [server], by_hand(config, variables)) as asked:
         offer = _offer(target, await asked.tools.offered([server]))
-        before, found = await compared(asked.store, offer)
-    return before, offer, found
+        return await _compared(config, asked.store, offer)
 
 
 async def _accept(
     host: HostApi, target: tuple[str, str], variables: Sequence[str]
-) -> tuple[str | None, Offer, list[Difference]]:
+) -> _Compared:
     """Accept a tool, and return the same as `_compare`."""
     from ..app.maintenance import keeping
 
@@ -365,10 +392,10 @@ async def _accept(
     offered = await offers(config, [server], by_hand(config, variables))
     offer = _offer(target, offered)
     async with keeping(config, host.paths()) as keeper:
-        before, found = await compared(keeper.store, offer)
-        if before != offer.definition_sha256:
+        found = await _compared(config, keeper.store, offer)
+        if found[0] != offer.definition_sha256:
             await keeper.accept(*target, offer.definition)
-    return before, offer, found
+    return found
 
 
 def _offer(target: tuple[str, str], offered: Offered) -> Offer:

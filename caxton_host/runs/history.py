@@ -25,7 +25,7 @@ from hashlib import sha256
 from typing import Protocol, TypeAlias
 
 from ..config import Config
-from ..core.analysis.history import Finding, Verdict
+from ..core.analysis.history import Finding, History, Verdict
 from ..core.analysis.rejudge import ALLOWED, ASKS, RejudgedCall, verdict_rule
 from ..core.calls import JSON
 from ..core.log.events import (
@@ -66,6 +66,8 @@ Run: TypeAlias = tuple[str, str]
 #: Guests at a time: while one computes, the log of another is read.
 _AT_ONCE = 8
 _SHOWN = 200
+#: Runs that are looked at before a definition is accepted.
+_NEWEST = 1000
 #: Bytes of blobs that are kept.
 _BLOBS = 256 * 1024 * 1024
 
@@ -406,13 +408,27 @@ class Definition:
 
     async def judge(self, job: Job, place: Place) -> list[Finding]:
         """Hold the calls of runs against the definition."""
+        return await self.held(job.runs, place.log)
+
+    async def newest(self, log: LogReader) -> History:
+        """Hold the newest runs that used the tool against the definition."""
+        name = f"{self.server}/{self.tool}"
+        history = History(against={"kind": "tool", "name": name})
+        rows = await log.runs(_NEWEST, RunFilter(tool=name))
+        for found in await self.held([(row.run_id, row.agent) for row in rows], log):
+            history.take(found)
+        history.complete = len(rows) < _NEWEST
+        return history
+
+    async def held(self, runs: Sequence[Run], log: Streams) -> list[Finding]:
+        """Hold the calls of runs against the definition."""
         inputs, outputs = map(self.document.get, ("inputSchema", "outputSchema"))
         held = _Held(
             (self.server, self.tool),
             as_sent(self.config, self.server, self.tool, input_check(_schema(inputs))),
             input_check(_schema(outputs)) if isinstance(outputs, dict) else None,
         )
-        return [await _guarded(run, held.against(run, place.log)) for run in job.runs]
+        return [await _guarded(run, held.against(run, log)) for run in runs]
 
 
 def _schema(document: JSON) -> dict[str, JSON]:

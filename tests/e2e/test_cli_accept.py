@@ -39,6 +39,7 @@ def test_a_tool_that_has_changed_is_accepted_by_a_person(changed: Shell) -> None
     looked = changed("tool", "accept", "crm/act", "--dry-run")
     assert looked.out == "$.description\n  - does it\n  + does something else\n"
     assert "without --dry-run" in looked.err
+    assert "held against the new schemas, of 2 runs: 2 identical\n" in looked.err
     assert changed("run", "a", "--json").document["calls"]["failed"] == 1
 
     accepted = changed("tool", "accept", "crm/act", "--json").document

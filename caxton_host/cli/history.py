@@ -181,7 +181,7 @@ def summed_up(history: History) -> str:
         for one, word in VERDICTS.items()
         if history.verdicts[one]
     ]
-    return f"{counted(history.runs, 'run')}: {', '.join(told) or 'none is selected'}"
+    return f"{counted(history.runs, 'run')}: {', '.join(told) or 'none'}"
 
 
 def tell_groups(history: History) -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import signal
 import sqlite3
+import subprocess
+import time
 from contextlib import closing
 from pathlib import Path
+from xml.etree.ElementTree import parse
 
 import pytest
 
+from caxton_host.app import history as app
 from tests import standin
 
-from .guests import call, guest
-from .shell import Shell, toml
+from .guests import SPINS, call, guest
+from .shell import CAXTON, SOON, Shell, toml
 
 DEMO = {"servers.demo": standin.command()}
 AGENTS = """
@@ -25,6 +30,8 @@ module = "echo.wasm"
 [[agents.echo.allow]]
 tools = ["demo/echo"]
 """
+#: Where no network is.
+ALONE = ("unshare", "--map-root-user", "--net")
 ASKS = call("mcp__demo__get_weather", location="Oslo")
 DENIED = call("mcp__demo__fail", message="no")
 ECHOES = call("mcp__demo__echo", text="hi")
@@ -53,6 +60,15 @@ def ran(shell: Shell, kept: dict[str, bytes]) -> Shell:
         path = Path(name)
         (path if path.parent == signed else shell.folder / path.name).write_bytes(data)
     return shell
+
+
+def has_worker(pid: int) -> bool:
+    """Return whether a process has a child that executes guests."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return any(
+        b"sandbox.worker" in Path(f"/proc/{one}/cmdline").read_bytes()
+        for one in children
+    )
 
 
 def change(shell: Shell, sql: str, *values: object) -> None:
@@ -127,6 +143,132 @@ def test_a_definition_is_held_against_the_calls_of_its_tool(ran: Shell) -> None:
         "2 runs: 2 newly denied",
         f"newly denied  2 runs of weather  {told}",
     ]
+
+
+@pytest.mark.skipif(
+    subprocess.run([*ALONE, "true"], capture_output=True, check=False).returncode != 0,
+    reason="needs a kernel that lets users make network namespaces",
+)
+def test_a_history_is_judged_where_no_network_is_and_no_server_starts(
+    ran: Shell,
+) -> None:
+    # law 6
+    server = {"servers.demo": {"command": "touch", "args": ["called"]}}
+    ran.write("caxton.toml", toml(server, AGENTS))
+
+    done = subprocess.run(
+        [*ALONE, CAXTON, "replay", "--all", "--fresh", "--json"],
+        cwd=ran.folder,
+        env=ran.environ,
+        capture_output=True,
+        timeout=SOON,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["verdicts"]["identical"] == 3
+    assert not (ran.folder / "called").exists()
+
+
+def test_budgets_that_runs_share_are_spent_as_by_what_if(ran: Shell) -> None:
+    rule = 'tools = ["demo/get_weather"]'
+    ran.write("new.toml", toml(DEMO, AGENTS.replace(rule, f'{rule}\ncalls = "1/day"')))
+
+    found = ran("replay", "--all", "--grants", "new.toml", "--json").document
+
+    assert (found["runs"], found["verdicts"]["identical"]) == (3, 2)
+    (group,) = found["groups"]
+    assert group["how"] == "allowed by allow[1] became denied (budget) by allow[1]"
+    (line, _) = ran("grant", "what-if", "new.toml", "--json").out.splitlines()
+    assert json.loads(line)["run_id"] == group["run_id"]
+
+
+def test_many_runs_are_judged_in_processes_and_reported_in_files(
+    ran: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "_WINDOW", 1)
+    ran.write("new.wasm", guest(ASKS, output="<b>"))
+
+    words = ("--against", "new.wasm", "--junit", "junit.xml", "--html", "page.html")
+    done = ran("replay", "--all", "--agent", "weather", *words)
+
+    assert done.code == 4
+    suite = parse(ran.folder / "junit.xml").getroot()[0]  # noqa: S314 -- our own
+    assert suite.attrib["name"] == "caxton replay: module new.wasm"
+    counts = [suite.attrib[key] for key in ("tests", "failures", "errors", "skipped")]
+    assert counts == ["2", "2", "0", "0"]
+    assert [one.attrib["classname"] for one in suite] == ["weather", "weather"]
+    page = (ran.folder / "page.html").read_text()
+    assert "<b>2 diverged</b>" in page
+    assert "<td>weather</td>" in page
+
+
+def test_a_history_that_is_interrupted_says_so_and_writes_no_file(ran: Shell) -> None:
+    ran.write("spins.wasm", guest(then=SPINS))
+    words = ("--agent", "weather", "--against", "spins.wasm", "--junit", "junit.xml")
+    with ran.started("replay", "--all", *words) as child:
+        while not has_worker(child.pid):
+            time.sleep(0.01)
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=SOON)
+
+    assert child.returncode == 130
+    assert out == b"0 runs: none\n"
+    assert b"interrupted: these runs were judged; no file is written\n" in err
+    assert not (ran.folder / "junit.xml").exists()
+
+
+def test_what_was_remembered_and_changed_counts_as_forgotten(ran: Shell) -> None:
+    assert ran("replay", "--all", "--agent", "echo", "--fresh").code == 0
+    folder = Path(ran.environ["XDG_CACHE_HOME"], "caxton", "history")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for file in folder.iterdir():
+        assert file.stat().st_mode & 0o777 == 0o600
+        file.write_bytes(file.read_bytes().replace(b"identical", b"different"))
+
+    done = ran("replay", "--all", "--agent", "echo", "--json")
+
+    assert done.document["verdicts"]["identical"] == 1
+    assert done.document["remembered"] == 0
+
+
+def test_an_erased_run_is_named_and_hides_nothing(ran: Shell) -> None:
+    change(
+        ran,
+        "DELETE FROM payloads WHERE position IN (SELECT position FROM events "
+        "JOIN runs ON stream = 'run/' || run_id WHERE agent = 'echo')",
+    )
+    change(ran, "UPDATE runs SET actor = '{}' WHERE agent = 'echo'")
+
+    done = ran("replay", "--all")
+
+    assert done.code == 0
+    assert "cannot be judged  1 run of echo  it is erased" in done.out
+    alone = ran("replay", "--all", "--agent", "echo")
+    assert (alone.code, alone.fix) == (2, "see the reasons above")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("@last", "--grants", "x.toml"), "need --all"),
+        (("--all", "@last"), "Name RUN, --bundle and a file, or --all"),
+        (("--all", "--grants", "a", "--against", "b"), "Change one thing"),
+        (("--all", "--against", "echo.wasm"), "no agent is named"),
+        (("--all", "--until", "soon"), "is no time"),
+        (("--all", "--tool", "demo/echo=none.json"), "cannot read none.json"),
+        (("--all", "--tool", "demo/echo=echo.wasm"), "is not the definition of a tool"),
+        (("--all", "--junit", "none/x.xml"), "cannot write none/x.xml"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(
+    ran: Shell, words: tuple[str, ...], told: str
+) -> None:
+    done = ran("replay", *words)
+
+    assert done.code == 2
+    assert told in done.err
+    assert done.fix
 
 
 def test_a_damaged_run_ends_no_other(ran: Shell) -> None:

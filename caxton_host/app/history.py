@@ -5,9 +5,9 @@ This process lists the runs. Others, one a processor, judge a few dozen of them 
 time, each with a store and a sandbox of its own, so that a module is loaded once. They
 have no tools, and end with this one.
 
-The verdicts of executed runs are remembered, in a file of the cache folder that carries
-a MAC. They are found by the hash of the run's last event, which binds all before it, by
-what was executed, and by the versions that did it.
+Which executions were identical is remembered, in a file of the cache folder with a MAC:
+by the hash of the run's last event, which binds all before it, by what was executed,
+and by the versions that did it. Nothing that was recorded is in that file.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from contextlib import (
     contextmanager,
     suppress,
 )
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from importlib.metadata import version
 from itertools import islice
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from .. import __version__
 from ..config import Config, Paths
-from ..core.analysis.history import CHANGES, Finding
+from ..core.analysis.history import Finding
 from ..core.log.runs import GOING_ON, RunFilter, RunRow
 from ..errors import CaxtonError
 from ..lib.signing import secret
@@ -51,11 +51,8 @@ if TYPE_CHECKING:
 _PAGE = 1000
 #: Runs that a process judges at a time.
 _WINDOW = 50
-#: Verdicts that are remembered of a change, and changes.
-_VERDICTS, _CHANGES = 200_000, 16
-#: What of a finding is not remembered.
-_OWN = frozenset({"run_id", "agent", "remembered"})
-_REMEMBERED = frozenset({*CHANGES, "identical", "incomplete"})
+#: Runs that are remembered of a change, and changes.
+_RUNS, _CHANGES = 200_000, 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,14 +244,14 @@ class _Memory:
 
         name: Of the change.
 
-        known: Earlier verdicts, by the hash of the last event of a run.
+        known: How many calls an identical run has, by the hash of its last event.
     """
 
     cache: Cache | None = None
     name: str = ""
-    known: dict[str, Any] = field(default_factory=dict[str, Any])
+    known: dict[str, int] = field(default_factory=dict[str, int])
     _heads: dict[str, str] = field(default_factory=dict[str, str])
-    _now: dict[str, Any] = field(default_factory=dict[str, Any])
+    _now: dict[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
     def of(cls, paths: Paths, change: Change, *, fresh: bool) -> Self:
@@ -275,27 +272,33 @@ class _Memory:
         return cls(cache, name, known)
 
     def recall(self, row: RunRow, head: bytes) -> Finding | None:
-        """Return the verdict of a run that has ended, if it is known."""
+        """Return what is known of a run that has ended, if anything is."""
         if self.cache is None or row.state in GOING_ON:
             return None
         self._heads[row.run_id] = head.hex()
-        if told := self.known.get(head.hex()):
-            self._now[head.hex()] = told
-            return Finding(run_id=row.run_id, agent=row.agent, remembered=True, **told)
-        return None
+        calls = self.known.get(head.hex())
+        if calls is None:
+            return None
+        self._now[head.hex()] = calls
+        return Finding(
+            run_id=row.run_id,
+            agent=row.agent,
+            verdict="identical",
+            calls=calls,
+            remembered=True,
+        )
 
     def note(self, finding: Finding) -> None:
-        """Remember a verdict."""
+        """Remember a run, if it is identical."""
         head = self._heads.get(finding.run_id)
-        if head and finding.verdict in _REMEMBERED:
-            told = asdict(finding)
-            self._now[head] = {key: told[key] for key in told if key not in _OWN}
+        if head and finding.verdict == "identical":
+            self._now[head] = finding.calls
 
     def write(self) -> None:
         """Keep what is remembered, that of this time first."""
         if self.cache is None or self._now.items() <= self.known.items():
             return
         known = {**self._now, **self.known}
-        data = json.dumps(dict(islice(known.items(), _VERDICTS))).encode()
+        data = json.dumps(dict(islice(known.items(), _RUNS))).encode()
         self.cache.write(Artifact(key=self.name, data=data))
         self.cache.trim(_CHANGES)

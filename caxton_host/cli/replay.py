@@ -149,9 +149,14 @@ def command(
     The calls of a session are judged again by the grant that was recorded: a client
     made them, and what it did between them is not in the log.
 
+    With --all, each recorded run that the filters select is a test of a change: of
+    another module or program of --agent, of grants, or of the definition of a tool.
+    Runs are grouped by their first difference.
+
     \b
-    Exit codes: 0 identical; 2 no such run, erased, or it cannot be replayed to its
-      end; 4 diverged; 5 the bundle is broken, or not signed by a trusted key.
+    Exit codes: 0 identical; 1 with --all, a run failed; 2 no such run, erased, or it
+      cannot be replayed to its end; 4 diverged, or calls are newly denied or
+      allowed; 5 the bundle is broken, or not signed by a trusted key.
 
     \b
     Examples:
@@ -160,6 +165,8 @@ def command(
       caxton replay @last --step
       caxton replay @last --lines
       caxton replay @last --against new.wasm
+      caxton replay --all --agent weather --against new.wasm --junit junit.xml
+      caxton replay --all --since 7d --grants new.toml
       caxton replay --bundle run.caxton --key 3b6a27bc...
     """
     if [run is not None, bundle is not None, whole].count(True) != 1:

@@ -224,7 +224,7 @@ def test_what_was_remembered_and_changed_counts_as_forgotten(ran: Shell) -> None
     assert folder.stat().st_mode & 0o777 == 0o700
     for file in folder.iterdir():
         assert file.stat().st_mode & 0o777 == 0o600
-        file.write_bytes(file.read_bytes().replace(b"identical", b"different"))
+        file.write_bytes(file.read_bytes()[:-1] + b" ")
 
     done = ran("replay", "--all", "--agent", "echo", "--json")
 

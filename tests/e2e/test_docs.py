@@ -327,6 +327,19 @@ def test_the_page_about_finding_runs(shell: Shell) -> None:
             type_in(shell, line)
 
 
+def test_the_page_about_changes_and_the_history(shell: Shell) -> None:
+    page = ROOT / "docs" / "how-to" / "judge-a-change.md"
+    for language, name, text in blocks(page):
+        if name:
+            shell.write(name, text)
+        for line in commands(language, text):
+            changes = language == "console"
+            told = type_in(shell, line, 4 if changes else 0).splitlines()
+            for shown in text.splitlines()[1:] if changes else ():
+                assert shown in told
+    assert (shell.folder / "history.html").exists()
+
+
 def test_there_are_pages() -> None:
     assert TUTORIALS
     assert any(block.language == "toml" for block in blocks(README))

@@ -175,19 +175,9 @@ def command(
         ctx.exit(_all(ctx, host, until, against, of_all, as_json=as_json))
     if any(of_all.values()):
         raise click.UsageError("Filters, --grants and --tool need --all.", ctx)
-    if step and as_json:
-        raise UsageError(
-            "--step speaks to a person, --json to a program", fix="leave one out"
-        )
-    if lines and (until or step or against):
-        raise UsageError(
-            "--lines is for a whole run and its own program",
-            fix="leave out --until, --step and --against",
-        )
+    _check(step=step, lines=lines, as_json=as_json, part=bool(until or against))
     seq = None if until is None else click.IntRange(min=1)(until, ctx=ctx)
-    wanted = _Wanted(
-        run=run or "", until=seq, step=step, against=against, lines=lines
-    )
+    wanted = _Wanted(run=run or "", until=seq, step=step, against=against, lines=lines)
     with interrupt.interruptible() if step else nullcontext():
         if bundle is None:
             found = wait(_replay(host, wanted))
@@ -209,6 +199,24 @@ def command(
     if found.not_kept:
         complain(str(found.not_kept), found.not_kept.fix)
         ctx.exit(USAGE)
+
+
+def _check(*, step: bool, lines: bool, as_json: bool, part: bool) -> None:
+    """
+    Return if the options of a replay go together.
+
+    Raises:
+        UsageError: They do not.
+    """
+    if step and as_json:
+        raise UsageError(
+            "--step speaks to a person, --json to a program", fix="leave one out"
+        )
+    if lines and (part or step):
+        raise UsageError(
+            "--lines is for a whole run and its own program",
+            fix="leave out --until, --step and --against",
+        )
 
 
 def _all(

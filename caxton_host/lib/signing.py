@@ -123,7 +123,7 @@ class Keyring:
         Raises:
             ConfigError: Its file holds something else.
         """
-        return _public(_private(secret(self._current)))
+        return _public(private_key(secret(self._current)))
 
     def known(self) -> tuple[bytes, ...]:
         """Return the public keys, the current one first; none is made."""
@@ -150,7 +150,7 @@ class Keyring:
 
     def sign(self, checkpoint: Checkpoint) -> Note:
         """Return the note of *checkpoint*, signed by the current key."""
-        return _signed(checkpoint, [_private(secret(self._current))])
+        return _signed(checkpoint, [private_key(secret(self._current))])
 
     @contextlib.contextmanager
     def rotating(self) -> Generator[Rotation]:
@@ -192,15 +192,15 @@ class Rotation:
     @property
     def former(self) -> bytes:
         """The public key that goes."""
-        return _public(_private(self.old))
+        return _public(private_key(self.old))
 
     def public_key(self) -> bytes:
         """Return the public key that comes."""
-        return _public(_private(self.new))
+        return _public(private_key(self.new))
 
     def sign(self, checkpoint: Checkpoint) -> Note:
         """Return the note of *checkpoint*: the old key vouches for the new one."""
-        return _signed(checkpoint, [_private(self.old), _private(self.new)])
+        return _signed(checkpoint, [private_key(self.old), private_key(self.new)])
 
 
 def judge(note: Note, trusted: Iterable[bytes]) -> Judged:
@@ -258,11 +258,11 @@ class WitnessKey:
 
     def verifier(self) -> Verifier:
         """Return what others verify with."""
-        return Verifier(self.name, _public(_private(self.seed)), COSIGNATURE)
+        return Verifier(self.name, _public(private_key(self.seed)), COSIGNATURE)
 
     def cosign(self, note: Note, time: int) -> Signature:
         """Return the cosignature of *note* at a time in seconds since 1970."""
-        raw = _private(self.seed).sign(cosigned_text(time, note.signed))
+        raw = private_key(self.seed).sign(cosigned_text(time, note.signed))
         return cosignature(self.verifier(), time, raw)
 
 
@@ -315,7 +315,8 @@ def _signed(checkpoint: Checkpoint, keys: Sequence[Ed25519PrivateKey]) -> Note:
     )
 
 
-def _private(seed: bytes) -> Ed25519PrivateKey:
+def private_key(seed: bytes) -> Ed25519PrivateKey:
+    """Return the key that 32 bytes are the seed of."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (  # noqa: PLC0415 -- 40 ms
         Ed25519PrivateKey,
     )

@@ -175,6 +175,9 @@ async def running(  # noqa: PLR0913 -- what a host is made of
             )
             # No server waits for a store that could not be opened.
             servers.callback(protocols.settle, None)
+            library = library_of(paths)
+            if served:
+                check_pins(config, library)
             await tools.publish(config)
             store = await stack.enter_async_context(
                 open_signed(
@@ -206,7 +209,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
             calling = CallingAgents(
                 source=accepting,
                 config=lambda: tools.config,
-                library=library_of(paths),
+                library=library,
             )
             host = calling.host = Host(
                 store=store,
@@ -227,7 +230,11 @@ async def running(  # noqa: PLR0913 -- what a host is made of
             await servers.enter_async_context(host.freezes.watching())
             doing = {**kinds, "restart": tooling.restart}
             if load is not None:
-                reloader = Reloader(load=load, tools=tools, on_event=log.queue)
+                reloader = Reloader(
+                    load=lambda: check_pins(load(), library),
+                    tools=tools,
+                    on_event=log.queue,
+                )
                 await servers.enter_async_context(reloader.listening())
                 doing["reload"] = reloader.asked
             async with watching(
@@ -243,6 +250,19 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                     status=tooling.status,
                     stream=log,
                 )
+
+
+def check_pins(config: Config, library: Library) -> Config:
+    """
+    Return a configuration whose pinned agents have the files that they should have.
+
+    Raises:
+        UsageError: One has another, or it cannot be read.
+    """
+    for agent in config.executed.values():
+        if agent.pin:
+            library.check_pin(agent)
+    return config
 
 
 def library_of(paths: Paths) -> Library:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,8 @@ from ..core.commands import entry_of
 from ..core.limits import Limits, Places
 from ..errors import CaxtonError, ModuleRefused
 from ..lib.codec import sha256
-from ..runs.modules import read_manifest, read_module
+from ..runs.modules import Library, read_manifest, read_module
+from .agent_pins import COMMANDS
 from .config import without_type
 from .context import HostApi, as_json, on_host, wait
 from .dev import command as dev
@@ -45,13 +46,14 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """
-    Create, build and inspect agents.
+    Create, build, inspect and sign agents.
 
     \b
     Examples:
       caxton agent new hello --lang rust
       caxton agent dev report.py
       caxton agent build hello
+      caxton agent sign hello.wasm --key release.key
       caxton agent inspect hello.wasm
     """
     host: HostApi = ctx.obj
@@ -68,7 +70,8 @@ def _languages(
     return [CompletionItem(name) for name in languages() if name.startswith(incomplete)]
 
 
-command.add_command(dev)
+for one in (dev, *COMMANDS):
+    command.add_command(one)
 
 
 @command.command("new")
@@ -133,7 +136,8 @@ def build(
     first run would do otherwise.
 
     \b
-    Exit codes: 0 built; 2 a build tool is missing, or the source does not compile.
+    Exit codes: 0 built; 2 a build tool is missing, or the source does not compile, or
+    an agent pins another module: it is written, and not compiled to machine code.
 
     \b
     Examples:
@@ -151,6 +155,7 @@ def build(
             cache=host.paths().cache / "build",
             progress=ticker(f"compiling {folder}"),
         )
+    _check_pins(host, built.path)
     if not no_compile:
         _fill_cache(host, built.path)
     if as_json:
@@ -170,6 +175,17 @@ def build(
     say(f"{built.path}  {built.size} bytes  sha256 {built.sha256}")
     _warn_of_strangers(host, built.path)
     note(f"next: caxton run {built.path}")
+
+
+def _check_pins(host: HostApi, module: Path) -> None:
+    """Refuse a module that an agent's pin does not allow, before it is compiled."""
+    try:
+        agents = host.load(quiet=True).executed.values()
+    except CaxtonError:  # An agent is built without a configuration, too.
+        return
+    for agent in agents:
+        if agent.pin and agent.module and agent.module.resolve() == module.resolve():
+            Library().check_pin(agent)
 
 
 def _fill_cache(host: HostApi, path: Path) -> None:
@@ -221,11 +237,12 @@ def list_(host: HostApi, as_json: bool) -> None:
         show([{**agent} for agent in agents])
         return
     table(
-        ("agent", "module", "may call"),
+        ("agent", "module", "pinned by", "may call"),
         (
             (
                 agent["name"],
                 agent["module"],
+                _pinned_by(agent["pin"]),
                 ", ".join(
                     tool for rule in agent["grants"]["allow"] for tool in rule["tools"]
                 ),
@@ -233,6 +250,16 @@ def list_(host: HostApi, as_json: bool) -> None:
             for agent in agents
         ),
     )
+
+
+def _pinned_by(pin: Mapping[str, Any] | None) -> str:
+    """
+    Return what a pin demands.
+
+    >>> _pinned_by({"sha256": ["ab"], "signers": ["RWQ"]}), _pinned_by(None)
+    ('sha256, signers', '')
+    """
+    return ", ".join(key for key, given in (pin or {}).items() if given)
 
 
 _CORE = b"\0asm\1\0\0\0"

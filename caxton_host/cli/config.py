@@ -179,6 +179,7 @@ def check(host: HostApi, allow_unset: bool, as_json: bool) -> None:
     config, found = _load(host)
     unset = [one for one in found if isinstance(one, UnsetError)] if allow_unset else []
     wrong = [one for one in found if one not in unset]
+    wrong += [one for agent in _agents(config) for one in _against_pin(agent)]
     warnings = [*(config.warnings if config else ()), *(str(one) for one in unset)]
     warnings += [text for one in _agents(config) for text in _odd(one)]
     if config and config.path is None:
@@ -210,6 +211,16 @@ def _load(host: HostApi) -> tuple[Config | None, Sequence[ConfigError]]:
 
 def _agents(config: Config | None) -> Iterable[Agent]:
     return config.executed.values() if config else ()
+
+
+def _against_pin(agent: Agent) -> Iterable[ConfigError]:
+    from ..runs.modules import Library
+
+    try:
+        if agent.pin:
+            Library().check_pin(agent)
+    except UsageError as exc:
+        yield ConfigError(str(exc), fix=exc.fix, key=f"agents.{agent.name}")
 
 
 def _odd(agent: Agent) -> list[str]:

@@ -47,7 +47,8 @@ from ..errors import (
 from ..lib.machine import SystemClock, local_actor
 from ..runs.approvals import Word, open_questions, say
 from ..runs.cancellation import tell_hosts
-from ..runs.modules import output_mismatch, read_instead, shown
+from ..runs.modules import files_of, output_mismatch, read_instead, shown
+from ..runs.pinning import check_files
 from ..runs.recording import Recording
 from ..runs.run_request import ForkRequest, RunRequest, check_request
 from . import interrupt
@@ -381,12 +382,15 @@ class LocalRuns:
                     "granted to the fork; add --allow SERVER/TOOL"
                 )
             module, program = None, None
+            signatures: tuple[JSON, ...] = ()
             if options.module:
                 module, program = read_instead(
                     options.module, parent.started, parent.limits.module
                 )
             grant = self._granted(self.config, agent)
             known = self.config.agents.get(agent)
+            if known and (replaced := program or module) and options.module:
+                signatures = check_files(known, files_of(options.module, replaced))
             request = ForkRequest(
                 run_id=parent_id,
                 seq=options.seq,
@@ -394,6 +398,7 @@ class LocalRuns:
                 grant=grant,
                 module=module,
                 program=program,
+                signatures=signatures,
                 edited=self._edited(up, parent, options),
                 private=self.private,
                 bounds=narrowings(

@@ -202,6 +202,8 @@ def _origins(run: RunSummary, hold: JSON) -> Iterator[str]:
     """Yield the lines that say who holds it, and which run it comes from."""
     if isinstance(hold, dict):
         yield f"held    by {_who(hold['actor'])}: {plain(hold['reason'])}"
+    for one in dict.fromkeys(run.signed_by):
+        yield f"signed  by {one}"
     if fork := run.forked_from:
         yield f"forked  from run {fork['run']} at event {fork['seq']}"
     if run.parent:

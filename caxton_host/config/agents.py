@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields as fields_of
 from dataclasses import replace
@@ -17,6 +18,7 @@ from ..core.grants.decisions import may_ever
 from ..core.grants.grants import Grant, Rule, may_mean
 from ..core.limits import Limits
 from ..core.names import AGENTS, PROMPT, READ, is_server_name
+from ..core.pins import Pin, PublicKey
 from ..core.programs import LANGUAGES
 from ..core.provenance import Origin
 from ..core.text.globs import Pattern
@@ -26,7 +28,7 @@ from ..errors import BadBytes, ConditionError, UsageError
 from ..lib.json_schema import check
 from . import fields as f
 from .changed_rules import rule_texts
-from .fields import STRING, array, mapping, object_, shaped
+from .fields import STRING, array, either, mapping, object_, shape_of, shaped
 from .model import CALLER, Agent, Config, Expose, Session
 from .rules import pattern, rules
 from .servers import env, server_name
@@ -52,6 +54,8 @@ _SIZES = frozenset(
         "scratch",
     }
 )
+_PINS = frozenset({"sha256", "signers"})
+_DIGEST = re.compile("[0-9a-fA-F]{64}")
 _TIMES = frozenset({"compile_cpu", "compute", "wall"})
 #: Seconds that a session may be driven, and the calls of one of its streams.
 _FOREVER_S, _SESSION_CALLS = 1e9, 10_000
@@ -82,8 +86,17 @@ def agent(values: object, at: At) -> Agent:
     found = f.read(values, _AGENT, at)
     grant = _grant(found, at)
     texts = rule_texts(table_of(at.name), f.table(values, at))
-    read = Agent(name=at.name, grant=grant, rule_texts=texts, **found)
+    pin = Pin(**{key: found.pop(key) for key in _PINS & found.keys()})
+    read = Agent(name=at.name, grant=grant, pin=pin, rule_texts=texts, **found)
     _check_program(read, at)
+    for key in sorted(_PINS & f.table(values, at).keys()):
+        here = at.key(key)
+        if not getattr(pin, key):
+            raise here.error("is empty", fix="remove it, which demands nothing")
+        if read.module is None and not isinstance(read.program, Path):
+            raise here.error(
+                "is set without a file", fix="remove it, or name a module or a program"
+            )
     return read
 
 
@@ -247,6 +260,33 @@ def _class(value: object, at: At) -> int:
     return value
 
 
+@shaped({**STRING, "pattern": "^[0-9a-fA-F]{64}$"})
+def _digest(value: object, at: At) -> str:
+    text = f.text(value, at)
+    if not _DIGEST.fullmatch(text):
+        raise at.error("is not a SHA-256", fix="write the 64 digits of sha256sum FILE")
+    return text.lower()
+
+
+@shaped(either(shape_of(_digest), array(shape_of(_digest))))
+def _digests(value: object, at: At) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (_digest(value, at),)
+    found: tuple[str, ...] = f.listed(_digest)(value, at)
+    return found
+
+
+@shaped({**STRING, "pattern": "^RW[A-Za-z0-9+/=]{54}$"})
+def _signer(value: object, at: At) -> PublicKey:
+    try:
+        return PublicKey.parse(f.text(value, at))
+    except BadBytes as exc:
+        raise at.error(
+            f"is not a public key: {exc}",
+            fix="write the line of a file like caxton.pub",
+        ) from None
+
+
 _AGENT: f.Fields = {
     "module": ("module", f.path),
     "wasm": ("module", f.path),
@@ -264,6 +304,8 @@ _AGENT: f.Fields = {
     "env": ("env", env),
     "files": ("files", _files),
     "trusted": ("trusted", f.listed(_origin)),
+    "sha256": ("sha256", _digests),
+    "signers": ("signers", f.listed(_signer)),
     "authority": ("authority", f.choice("both", "own")),
     "priority": ("priority", _class),
 }

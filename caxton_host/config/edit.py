@@ -225,6 +225,31 @@ def remove_server(path: Path, name: str, *, environ: Mapping[str, str]) -> None:
     _replace(path, left, environ)
 
 
+def pin_agent(
+    path: Path, name: str, digests: Sequence[str], *, environ: Mapping[str, str]
+) -> None:
+    """
+    Pin an agent in *path* to files with these digests.
+
+    Raises:
+        ConfigError: It is not a table of its own in this file, or the result would not
+            load; the file is unchanged.
+    """
+    text, where = _read(path, environ), ("agents", name)
+    described = _tables(text, path, environ, "agents")
+    said = [*digests] if digests[1:] else digests[0]
+    line = f"sha256 = {value_text(said)}\n"
+    text = _with(_without(text, (*where, "sha256")), where, line)
+    before = table(described.get(name, {}), _at(path, environ))
+    expected = {**described, name: {**before, "sha256": said}}
+    if _tables(text, path, environ, "agents") != expected:
+        raise ConfigError(
+            f"{path.name}: agents.{name} is not a table of its own",
+            fix=f"write it with an editor: {line.strip()}",
+        )
+    _replace(path, text, environ)
+
+
 def _check_there(path: Path, name: str, described: Mapping[str, object]) -> None:
     if name not in described:
         close = nearest(name, list(described))
@@ -275,8 +300,14 @@ def _read(path: Path, environ: Mapping[str, str]) -> str:
 
 
 def _servers(text: str, path: Path, environ: Mapping[str, str]) -> dict[str, object]:
+    return _tables(text, path, environ, "servers")
+
+
+def _tables(
+    text: str, path: Path, environ: Mapping[str, str], section: str
+) -> dict[str, object]:
     at = _at(path, environ)
-    return table(parse_toml(text.encode(), at).get("servers", {}), at.key("servers"))
+    return table(parse_toml(text.encode(), at).get(section, {}), at.key(section))
 
 
 def _at(path: Path, environ: Mapping[str, str]) -> At:

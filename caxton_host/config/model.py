@@ -15,6 +15,7 @@ from ..core.limits import Limits, Places
 from ..core.log.checkpoint import Verifier
 from ..core.log.retention import Retention
 from ..core.names import AGENTS, nearest
+from ..core.pins import Pin
 from ..core.programs import Language, language_of
 from ..core.tools.contexts import RESERVED
 from ..core.tools.servers import ServerConfig, ToolOptions
@@ -133,6 +134,8 @@ class Agent:
 
         trusted: The sources that rules name together as ``trusted``.
 
+        pin: Which files its module or program may be.
+
         authority: Which grants bind it when another agent calls it: its own and those
             of its caller, or its own alone.
 
@@ -161,6 +164,7 @@ class Agent:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, Path] = field(default_factory=dict[str, Path])
     trusted: tuple[str, ...] = ()
+    pin: Pin = field(default_factory=Pin)
     authority: Literal["both", "own"] = "both"
     session: Session | None = None
     priority: int = 0
@@ -181,6 +185,7 @@ class Agent:
             "module": str(self.module) if self.module else None,
             "grants": self.grant.to_payload(),
             "names": self.own_names,
+            "pin": self.pin.to_document(),
         }
 
     @property

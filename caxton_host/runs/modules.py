@@ -32,7 +32,8 @@ from ..errors import BadBytes, ModuleRefused, UsageError
 from ..lib.codec import load_json
 from ..lib.json_schema import check, mismatch
 from .command_files import command_of
-from .locked import read_locked
+from .locked import packages_of, read_locked
+from .pinning import check_files
 
 _STDIN = Path("/dev/stdin")
 
@@ -171,6 +172,14 @@ def check_replaces(language: Language, started: RunStarted) -> None:
             f"the run did not execute a program in {language}",
             fix="name a file of the same kind as the agent's",
         )
+
+
+def files_of(path: Path, what: bytes | Program) -> dict[Path, bytes]:
+    """Return the files that a module or a program was read from."""
+    if isinstance(what, bytes):
+        return {path: what}
+    packages = {packages_of(path): what.packages} if what.packages else {}
+    return {path: what.source, **packages}
 
 
 def shown(path: Path) -> Path:
@@ -339,6 +348,8 @@ class Code:
         files: The bytes of its files, by their digests.
 
         narrow: Rules that the caller narrows the run by, or ``None``.
+
+        signatures: See `RunStarted`.
     """
 
     module: bytes = field(repr=False)
@@ -347,6 +358,7 @@ class Code:
     narrow: JSON = None
     command: Command = field(default_factory=Command)
     files: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
+    signatures: tuple[JSON, ...] = ()
 
 
 @dataclass(slots=True)
@@ -366,9 +378,9 @@ class Library:
         Return the module of an agent.
 
         Raises:
-            UsageError: It has none, or that cannot be read.
+            UsageError: It has none, or that cannot be read, or its pin refuses it.
         """
-        return self._read(agent).module
+        return self._read(agent)[0].module
 
     def code(self, agent: Agent, value: JSON) -> Code:
         """
@@ -385,11 +397,13 @@ class Library:
         """
         language, program = agent.language, None
         narrow: JSON = None
+        signatures: tuple[JSON, ...] = ()
         if language is None:
-            module = self.module(agent)
+            kept, signatures = self._read(agent)
+            module = kept.module
         else:
             if isinstance(agent.program, Path):
-                program = read_program(agent.program, language)
+                program, signatures = _pinned_program(agent, agent.program, language)
             else:
                 program, value, only = called_with(value, language)
                 if only is not None:
@@ -403,21 +417,26 @@ class Library:
             narrow=narrow,
             command=command,
             files=files,
+            signatures=signatures,
         )
 
     def check(self, agent: Agent) -> None:
         """
-        Check that the files of an agent can be read.
+        Check that the files of an agent can be read, and are those of its pin.
 
         Raises:
-            UsageError: One cannot. The message names files of this host.
+            UsageError: One cannot, or is not. The message names files of this host.
         """
+        self.check_pin(agent)
+        if agent.language is not None:
+            self.runtimes(runtime_of(agent.language))
+
+    def check_pin(self, agent: Agent) -> None:
+        """Do the same without its runtime."""
         if agent.language is None:
             self.module(agent)
-            return
-        if isinstance(agent.program, Path):
-            read_program(agent.program, agent.language)
-        self.runtimes(runtime_of(agent.language))
+        elif isinstance(agent.program, Path):
+            _pinned_program(agent, agent.program, agent.language)
 
     def runtime(self, program: Program) -> bytes:
         """
@@ -441,7 +460,7 @@ class Library:
             self.check(agent)
             manifest, takes = None, CODE_SCHEMA if agent.program == CALLER else None
         else:
-            manifest, takes = self._read(agent).manifest, None
+            manifest, takes = self._read(agent)[0].manifest, None
         own = manifest or Manifest(name=agent.name)
         return AgentDescription(
             name=agent.name,
@@ -453,8 +472,10 @@ class Library:
             tasks=expose.tasks,
         )
 
-    def _read(self, agent: Agent) -> _Kept:
-        return self._load(located(agent), agent.limits.module)
+    def _read(self, agent: Agent) -> tuple[_Kept, tuple[JSON, ...]]:
+        path = located(agent)
+        kept = self._load(path, agent.limits.module)
+        return kept, check_files(agent, files_of(path, kept.module))
 
     def _load(self, path: Path, limit: int) -> _Kept:
         found = stamp(path)
@@ -463,6 +484,13 @@ class Library:
             module = read_module(path, limit)
             kept = self._kept[path] = _Kept(found, module, read_manifest(module))
         return kept
+
+
+def _pinned_program(
+    agent: Agent, path: Path, language: Language
+) -> tuple[Program, tuple[JSON, ...]]:
+    program = read_program(path, language)
+    return program, check_files(agent, files_of(path, program))
 
 
 def _schema(schema: Mapping[str, JSON] | bool | None) -> Mapping[str, JSON] | None:  # noqa: FBT001 -- a JSON Schema may be one

@@ -76,6 +76,8 @@ class RunRequest:
         task_ttl: See `RunStarted`.
 
         priority: See `RunQueued`.
+
+        signatures: See `RunStarted`.
     """
 
     agent: str
@@ -103,6 +105,7 @@ class RunRequest:
     unvouched: Collection[str] = ()
     task_ttl: int | None = None
     priority: int = 0
+    signatures: tuple[JSON, ...] = ()
 
     @classmethod
     def of(cls, agent: Agent, code: Code, actor: dict[str, JSON]) -> Self:
@@ -121,6 +124,7 @@ class RunRequest:
             command=code.command,
             files=code.files,
             priority=agent.priority,
+            signatures=code.signatures,
         )
 
     def from_queue(self, queued: RunQueued, files: Mapping[str, bytes]) -> Self:
@@ -183,6 +187,8 @@ class ForkRequest:
 
         program: The same of its program.
 
+        signatures: Of what replaces them; see `RunStarted`.
+
         edited: Replaces the answer of the call of that event.
 
         private: Variables for servers only, never for the agent or the log.
@@ -196,6 +202,7 @@ class ForkRequest:
     grant: Grant
     module: bytes | None = None
     program: Program | None = None
+    signatures: tuple[JSON, ...] = ()
     edited: Completed | None = None
     private: Mapping[str, JSON] = field(default_factory=dict[str, JSON], repr=False)
     bounds: tuple[Bound, ...] = ()
@@ -319,6 +326,7 @@ def queued_as(
         unvouched=tuple(sorted(request.unvouched)),
         trace={**request.trace},
         task_ttl=request.task_ttl,
+        signatures=request.signatures,
     )
     kept = {digest: request.module, **request.files}
     return queued, {**kept, **(program.blobs if program else {})}
@@ -370,6 +378,7 @@ def started_as(
         callers=request.callers,
         carried=request.carried,
         task_ttl=request.task_ttl,
+        signatures=request.signatures,
     )
 
 
@@ -400,8 +409,9 @@ def forked_as(
         point: Where the parent is forked.
     """
     program = None if request.module else before.program
+    signatures = request.signatures if request.module else before.signatures
     if request.program is not None:
-        program = request.program.to_payload()
+        program, signatures = request.program.to_payload(), request.signatures
     started = replace(
         before,
         actor=request.actor,
@@ -418,6 +428,7 @@ def forked_as(
         called_by=None,
         callers=(),
         program=program,
+        signatures=signatures,
         forked_from={
             "run": request.run_id,
             "seq": point.last.seq,

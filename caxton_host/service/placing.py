@@ -29,6 +29,7 @@ from ..ports.serving import ServingStore
 from ..runs.admission import Ticket
 from ..runs.host import Host
 from ..runs.modules import Code
+from ..runs.pinning import check_blobs
 from ..runs.run_request import RunRequest, queued_as
 from .run_tasks import RunTasks
 
@@ -259,8 +260,8 @@ class Placer:
         Return the request for a run, judged as of now.
 
         Raises:
-            UsageError: Its agent is not configured any more, or its principal may not
-                start it now.
+            UsageError: Its agent is not configured any more, or its pin refuses what
+                waits, or its principal may not start it now.
         """
         config = self.config()
         agent = config.executed.get(queued.agent)
@@ -276,8 +277,13 @@ class Placer:
         files = command.get("files")
         digests = map(str, files.values()) if isinstance(files, dict) else ()
         code = Code(
-            module=await blob(queued.module_sha256), program=program, input=queued.input
+            module=await blob(queued.module_sha256),
+            program=program,
+            input=queued.input,
+            signatures=queued.signatures,
         )
+        blobs = program.blobs if program else {queued.module_sha256: code.module}
+        check_blobs(agent, blobs, queued.signatures)
         request = RunRequest.of(agent, code, queued.actor)
         request = request.from_queue(queued, {key: await blob(key) for key in digests})
         return replace(request, private=model.private_variables(config))

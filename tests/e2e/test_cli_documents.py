@@ -40,6 +40,7 @@ RUN: Mapping[str, Any] = {
     "waits_for": (NULL, TEXT),
     "program": NULL,
     "bounds": list,
+    "signed_by": list,
     "parent": (NULL, TEXT),
     "called_by": (NULL, COUNT),
     "erased": FLAG,

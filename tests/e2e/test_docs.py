@@ -221,6 +221,20 @@ def test_the_page_about_freezes(shell: Shell) -> None:
     assert "RunSuspended" in shell.types()
 
 
+def test_the_page_about_pins(shell: Shell) -> None:
+    said: list[str] = []
+    for language, name, text in blocks(ROOT / "docs" / "how-to" / "pin-agents.md"):
+        if name:
+            shell.write(name, text)
+        elif language == "toml":
+            (key,) = [line for line in said if line.startswith("RW")]
+            pinned = re.sub(r"RW[^\"]+", key.strip(), text)
+            shell.write("caxton.toml", f"version = 1\n{pinned}")
+            assert shell("run", "hello").code == 0
+        said += [type_in(shell, line) for line in commands(language, text)]
+    assert "hello.wasm is what " in said[-1]
+
+
 def test_the_page_about_schedules(shell: Shell) -> None:
     said: list[str] = []
     for language, _, text in blocks(ROOT / "docs/how-to/run-on-a-schedule.md"):

@@ -123,6 +123,9 @@ class RunStarted(Event):
 
         task_ttl: Milliseconds from its start for which its client may ask for it as a
             task; ``None``: as long as for any run.
+
+        signatures: ``{sha256, signer, signature}`` of each file that its agent wants
+            signed: the digest, the public key, and the text of the signature file.
     """
 
     agent: str
@@ -152,6 +155,7 @@ class RunStarted(Event):
     callers: tuple[JSON, ...] = ()
     carried: Payload | None = None
     task_ttl: int | None = None
+    signatures: tuple[JSON, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +178,8 @@ class RunQueued(Event):
 
         host: The stream of the host whose queue it is in; ``None``: any host's.
 
-        input, context, command, program, bounds, task_ttl: As in `RunStarted`;
-        without what is only known at the start.
+        input, context, command, program, bounds, task_ttl, signatures: As in
+        `RunStarted`; without what is only known at the start.
     """
 
     agent: str
@@ -194,6 +198,7 @@ class RunQueued(Event):
     unvouched: tuple[JSON, ...] = ()
     trace: Payload | None = None
     task_ttl: int | None = None
+    signatures: tuple[JSON, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -853,6 +858,7 @@ _TUPLES = frozenset(
         "callers",
         "reached",
         "unvouched",
+        "signatures",
     }
 )
 #: Keys that are omitted from a payload if they are empty.
@@ -866,7 +872,9 @@ _RARE = {
     "RunStarted": (
         *("unlisted", "program", "command"),
         *("bounds", "vouched", "called_by", "callers", "carried", "task_ttl"),
+        "signatures",
     ),
+    "RunQueued": ("signatures",),
 }
 _LISTS = {name: tuple(_TUPLES.intersection(keys)) for name, keys in _KEYS.items()}
 

@@ -412,6 +412,9 @@ def _begin(run: RunSummary, event: RunQueued | RunStarted) -> None:
     run.agent, run.actor = event.agent, event.actor
     run.module_sha256 = event.module_sha256
     run.program, run.bounds = event.program, [*event.bounds]
+    run.signed_by = [
+        str(one.get("signer")) for one in event.signatures if isinstance(one, dict)
+    ]
     if isinstance(event, RunStarted):
         run.forked_from = event.forked_from
         run.parent, run.called_by = event.parent, event.called_by

@@ -257,6 +257,8 @@ class RunSummary:
 
         forked_from: ``{run, seq, hash}`` of a fork. Inherited calls are not counted.
 
+        signed_by: The keys of what it executes, if its agent wants that signed.
+
         events: The number of events in the stream.
 
         duration_ms: From the first event to the last.
@@ -290,6 +292,7 @@ class RunSummary:
     waits_for: str | None = None
     program: dict[str, JSON] | None = None
     bounds: list[JSON] = field(default_factory=list[JSON])
+    signed_by: list[str] = field(default_factory=list[str])
     erased: bool = False
     parent: str | None = None
     called_by: int | None = None

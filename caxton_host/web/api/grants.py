@@ -51,6 +51,7 @@ async def show(asked: Asked) -> Response:
             "$type": "caxton.agent-grants/v1",
             "agent": agent.name,
             "table": agent.table,
+            "pin": agent.pin.to_document(),
             "rules": rules,
             "tools": [asdict(cell) for row in cells for cell in row],
             "budgets": budgets,

@@ -94,6 +94,7 @@ _RUN = _document(
     waits_for=_MAYBE_TEXT,
     program=_MAYBE_MAP,
     bounds=_MAPS,
+    signed_by=_TEXTS,
     erased=_FLAG,
     parent=_MAYBE_TEXT,
     called_by=_MAYBE_NUMBER,
@@ -361,13 +362,19 @@ SHAPES: Mapping[str, dict[str, JSON]] = {
     ),
     "Tools": _document("tools", tools=_list("Tool")),
     "Agent": _document(
-        "agent", name=_TEXT, module=_MAYBE_TEXT, grants=_MAP, names=_MAP
+        "agent",
+        name=_TEXT,
+        module=_MAYBE_TEXT,
+        grants=_MAP,
+        names=_MAP,
+        pin=_MAYBE_MAP,
     ),
     "Agents": _document("agents", agents=_list("Agent")),
     "AgentGrants": _document(
         "agent-grants",
         agent=_TEXT,
         table=_TEXT,
+        pin=_MAYBE_MAP,
         rules=_MAPS,
         tools=_MAPS,
         budgets={"type": ["array", "null"], "items": _MAP},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,11 @@ from caxton_host.core.log.events import (
     RunStarted,
     ToolDenied,
 )
+from caxton_host.core.pins import Pin
 from caxton_host.core.text.globs import Pattern
 from caxton_host.errors import NotStartedError, OverloadedError, UsageError
+from caxton_host.lib.minisign import SecretKey
+from caxton_host.runs.pinning import signature_of
 from caxton_host.runs.recording import Recording
 from caxton_host.service import placing
 from caxton_host.testing import FakePlacement
@@ -242,3 +246,41 @@ async def test_the_host_that_queued_a_run_finds_the_job_that_is_lost(
     looking.cancel()
 
     assert (await office.types(run_id))[:2] == ["RunQueued", "RunStarted"]
+
+
+def pin(office: Office, pinned: Pin) -> None:
+    agent = replace(office.config.agents["weather"], pin=pinned)
+    office.config = replace(office.config, agents={"weather": agent})
+
+
+@pytest.mark.parametrize(
+    ("digest", "state"),
+    [(sha256(b"\0asm").hexdigest(), "completed"), ("0" * 64, "failed")],
+)
+async def test_a_pin_of_today_decides_about_what_was_queued(
+    tmp_path: Path, digest: str, state: str
+) -> None:
+    office, tools, _ = await full(tmp_path)
+    run_id = await office.start()
+    pin(office, Pin(sha256=(digest,)))
+    tools.let.set()
+    assert await office.done(run_id) == state
+    started = "RunStarted" in await office.types(run_id)
+    assert started == (state == "completed")
+
+
+async def test_a_queued_run_takes_its_signature_along(tmp_path: Path) -> None:
+    office, tools, _ = await full(tmp_path)
+    key, module = SecretKey.new(), tmp_path / "weather.wasm"
+    signature = key.sign(module.read_bytes(), "by hand").to_bytes()
+    signature_of(module).write_bytes(signature)
+    pin(office, Pin(signers=(key.public,)))
+    run_id = await office.start()
+    signature_of(module).unlink()
+    tools.let.set()
+    assert await office.done(run_id) == "completed"
+    started = (await office.scene.store.reader.read(f"run/{run_id}"))[1].event
+    assert isinstance(started, RunStarted)
+    (row,) = started.signatures
+    assert isinstance(row, dict)
+    assert (row["signer"], row["signature"]) == (str(key.public), signature.decode())

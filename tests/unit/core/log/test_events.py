@@ -131,7 +131,7 @@ def test_every_event_of_the_design_is_there() -> None:
             """agent actor module_sha256 abi entry input context limits seed grants
             grants_sha256 catalogue servers host engine parent forked_from
                 resources unlisted program command bounds vouched called_by callers
-                carried task_ttl""",
+                carried task_ttl signatures""",
         ),
         (
             ToolInvoked,

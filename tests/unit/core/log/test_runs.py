@@ -349,6 +349,7 @@ def test_document_has_the_keys_that_were_promised() -> None:
         "waits_for",
         "program",
         "bounds",
+        "signed_by",
         "parent",
         "called_by",
     }

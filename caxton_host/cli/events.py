@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import aclosing
+from collections.abc import Generator
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +21,7 @@ from ..ports.history import History
 from ..runs.recording import Recording, events_of
 from . import interrupt
 from .context import HostApi, on_host, wait
+from .events_to import PATIENCE, SHOWN, deliver
 from .options import Moment
 from .output import clipped, counted, note, patience, plain, show, table, to_json
 from .run_text import line_document, moment, remark, rows
@@ -82,10 +85,22 @@ def list_(host: HostApi, run: str, as_json: bool) -> None:
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(["jsonl", "json"]),
+    type=click.Choice(["jsonl", "json", "ocsf"]),
     default="jsonl",
     show_default=True,
-    help="One document per line, or one array.",
+    help="One document per line, one array, or ended calls as OCSF.",
+)
+@click.option("--to", metavar="FILE|URL", help="Deliver to a file, or POST to a URL.")
+@click.option(
+    "--cursor",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file that remembers what --to took.",
+)
+@click.option("-f", "--follow", is_flag=True, help="With --to, go on until Ctrl-C.")
+@click.option(
+    "--bearer-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The file of the bearer token for --to.",
 )
 @click.option(
     "--to-otlp",
@@ -103,6 +118,10 @@ def export(
     everything: bool,
     named: str | None,
     format_: str,
+    to: str | None,
+    cursor: Path | None,
+    follow: bool,
+    bearer_file: Path | None,
     to_otlp: bool,
     endpoint: str | None,
     as_json: bool,
@@ -118,6 +137,10 @@ def export(
     A time is ISO 8601, UTC unless it names a zone, or a duration: 2h is two hours
     ago.
 
+    --to delivers what the file of --cursor does not know yet, each event at least
+    once, and goes on where it stopped. While the sink is down, it tries again.
+    --format ocsf: calls that ended, as API Activity of OCSF 1.6.0.
+
     --to-otlp rebuilds the spans of RUN from its log and sends them to an OpenTelemetry
     receiver: --endpoint, [telemetry] or OTEL_EXPORTER_OTLP_ENDPOINT.
 
@@ -127,6 +150,7 @@ def export(
       caxton events export --to-otlp @last --endpoint http://localhost:4318
       caxton events export --all > events.jsonl
       caxton events export --since 24h --outcome denied --outcome in_doubt
+      caxton events export --format ocsf --follow --to calls.jsonl --cursor calls.at
       caxton events export --agent weather --tool 'crm/*' --since 2026-01-31
     """
     if run and named:
@@ -144,16 +168,41 @@ def export(
             )
         wait(send_trace(host, run or named or "", endpoint, as_json=as_json))
         return
-    if not (run or named or everything or filtered):
+    if not (run or named or everything or filtered or format_ == "ocsf"):
         raise click.UsageError("name a run, --all, or a filter")
     if (run or named) and everything:
         raise click.UsageError("name a run, or say --all")
     as_array = as_json or format_ == "json"
-    wait(_export(host, run or named, wanted, as_array=as_array))
+    if to is None:
+        if cursor or follow or bearer_file:
+            raise click.UsageError("say where to, with --to FILE or --to URL")
+        wait(_export(host, run or named, wanted, format_=format_, as_array=as_array))
+        return
+    if cursor is None or as_array or "in_doubt" in wanted.outcomes:
+        raise click.UsageError(
+            "--to needs --cursor FILE, and neither an array nor --outcome in_doubt"
+        )
+    with ending_by_ctrl_c():
+        work = deliver(
+            host,
+            run or named,
+            wanted,
+            format_=format_,
+            to=to,
+            cursor=cursor,
+            bearer=bearer_file,
+            follow=follow,
+        )
+        wait(work)
 
 
 async def _export(
-    host: HostApi, run: str | None, wanted: ExportFilter, *, as_array: bool
+    host: HostApi,
+    run: str | None,
+    wanted: ExportFilter,
+    *,
+    format_: str,
+    as_array: bool,
 ) -> None:
     from ..store.export import lines
 
@@ -163,7 +212,9 @@ async def _export(
         between = "["
         async with aclosing(lines(store, wanted)) as found:
             async for line in found:
-                text = to_json(line_document(line))
+                if (shown := SHOWN.get(format_, line_document)(line)) is None:
+                    continue
+                text = to_json(shown)
                 click.echo(f"{between}{text}" if as_array else text, nl=not as_array)
                 between = ",\n"
         if as_array:
@@ -175,9 +226,6 @@ async def history_of(host: HostApi, run: str) -> list[Recorded]:
     async with host.history() as store:
         return await events_of(store, await store.find_run(run))
 
-
-#: Seconds that a followed database may be unreachable.
-PATIENCE = 60.0
 
 _LAST = {kind for kind, state in ENDS.items() if state not in GOING_ON}
 _WIDTH = 100
@@ -214,10 +262,16 @@ def tail(
     """
     if run and everything:
         raise click.UsageError("name a run, or say --all")
-    try:
+    with ending_by_ctrl_c():
         wait(_until_over(host, run, follow, everything, after, as_json))
+
+
+@contextmanager
+def ending_by_ctrl_c() -> Generator[None]:
+    """Follow until Ctrl-C, which is the normal end of it."""
+    try:
+        yield
     except KeyboardInterrupt:
-        # Ctrl-C is the normal end of following.
         if interrupt.code() != 128 + signal.SIGINT:
             raise
 

@@ -10,21 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 from ..core.log.checkpoint import Note
-from ..errors import CaxtonError, ToolError
-from ..lib.http import Client
+from ..errors import CaxtonError
+from .sinks import FileSink, HttpSink
+from .sinks import Sink as ByteSink
 
 _log = logging.getLogger(__name__)
 
 _FILE = "file:"
-_TIMEOUT = 10.0
-_MAX_ANSWER = 65_536
 _LONGEST_PAUSE = 60.0
 _GRACE = 2.0
 
@@ -46,63 +44,26 @@ class Sink(Protocol):
         ...
 
 
-class FileAnchor:
-    """An append-only file, best on another machine or on write-once media."""
+class PlainAnchor:
+    """
+    Keeps the text of each checkpoint in a file, or behind a URL.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Args:
+        sink: The file or URL.
 
-    async def send(self, note: Note) -> None:
-        """
-        Add *note* to the file.
+        end: What follows each.
+    """
 
-        Raises:
-            OSError: It cannot be written.
-        """
-        await asyncio.to_thread(self._write, f"{note.text()}\n".encode())
-
-    def _write(self, data: bytes) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-        handle = os.open(self._path, flags, 0o644)
-        try:
-            os.write(handle, data)
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-    async def aclose(self) -> None:
-        """Do nothing."""
-
-
-class HttpAnchor:
-    """A URL that stores the checkpoint in the body of a POST."""
-
-    def __init__(self, url: str, proxy: str | None) -> None:
-        self._url = url
-        self._client = Client(proxy=proxy)
+    def __init__(self, sink: ByteSink, end: bytes = b"") -> None:
+        self._sink, self._end = sink, end
 
     async def send(self, note: Note) -> None:
-        """
-        Post *note*.
-
-        Raises:
-            ToolError: It was not accepted.
-        """
-        answer = await self._client.request(
-            "POST",
-            self._url,
-            timeout=_TIMEOUT,
-            max_bytes=_MAX_ANSWER,
-            headers={"content-type": "text/plain; charset=utf-8"},
-            content=note.text().encode(),
-            allow_private=True,  # configured by the operator
-        )
-        if answer.status // 100 != 2:  # noqa: PLR2004 -- success
-            raise ToolError("protocol", "yes", f"it answered {answer.status}")
+        """Send *note*; see `Sink`."""
+        await self._sink.send(note.text().encode() + self._end)
 
     async def aclose(self) -> None:
         """Close its connections."""
-        await self._client.aclose()
+        await self._sink.aclose()
 
 
 def anchor(
@@ -110,8 +71,9 @@ def anchor(
 ) -> Anchor:
     """Return the anchor for a configured target."""
     if target.startswith(_FILE):
-        return Anchor(FileAnchor(Path(target.removeprefix(_FILE))), on_failure)
-    return Anchor(HttpAnchor(target, proxy), on_failure)
+        file = FileSink(Path(target.removeprefix(_FILE)))
+        return Anchor(PlainAnchor(file, b"\n"), on_failure)
+    return Anchor(PlainAnchor(HttpSink(target, proxy)), on_failure)
 
 
 class Anchor:

@@ -411,8 +411,8 @@ async def lines(log: History, wanted: ExportFilter) -> AsyncGenerator[ExportLine
     async with aclosing(found) as events:
         async for recorded, agent, actor in events:
             if not calls.knows(recorded):
-                await _look_up(log, calls, recorded)
-            line = _line(recorded, agent, actor, calls.tool(recorded))
+                await look_up(log, calls, recorded)
+            line = line_of(recorded, agent, actor, calls.tool(recorded))
             if wanted.takes(line):
                 yield line
             key = recorded.stream, call_of(recorded)
@@ -425,9 +425,10 @@ async def lines(log: History, wanted: ExportFilter) -> AsyncGenerator[ExportLine
             yield line
 
 
-def _line(
+def line_of(
     recorded: Recorded, agent: str | None, actor: str | None, tool: str | None
 ) -> ExportLine:
+    """Return an event with what its run and its call say; *actor* is JSON."""
     end = outcome_of(recorded.event) if recorded.event else None
     who = cast("dict[str, JSON]", json.loads(actor)) if actor else None
     return ExportLine(
@@ -440,7 +441,7 @@ def _line(
     )
 
 
-async def _look_up(log: History, calls: OpenCalls, wanted: Recorded) -> None:
+async def look_up(log: History, calls: OpenCalls, wanted: Recorded) -> None:
     """Find the tool of a call that began before the first line."""
     number = call_of(wanted)
     async with aclosing(log.stream_events(wanted.stream)) as events:

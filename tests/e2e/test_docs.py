@@ -221,6 +221,14 @@ def test_the_page_about_freezes(shell: Shell) -> None:
     assert "RunSuspended" in shell.types()
 
 
+def test_the_page_about_exports(shell: Shell) -> None:
+    shell("demo")
+    for language, _, text in blocks(ROOT / "docs" / "how-to" / "export.md"):
+        for line in commands(language, text):
+            type_in(shell, line)
+    assert (shell.folder / "calls.cursor").exists()
+
+
 def test_the_page_about_pins(shell: Shell) -> None:
     said: list[str] = []
     for language, name, text in blocks(ROOT / "docs" / "how-to" / "pin-agents.md"):

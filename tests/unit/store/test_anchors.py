@@ -13,7 +13,8 @@ import pytest
 from caxton_host.core.log.checkpoint import Checkpoint, Note, parse_notes
 from caxton_host.lib.signing import Keyring
 from caxton_host.store import anchors
-from caxton_host.store.anchors import Anchor, FileAnchor, HttpAnchor, anchor
+from caxton_host.store.anchors import Anchor, PlainAnchor, anchor
+from caxton_host.store.sinks import FileSink, HttpSink
 from tests.answering import HERE, Answers, answering
 
 SOON = 30.0
@@ -108,7 +109,9 @@ async def test_a_file_that_is_a_link_is_not_followed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, failures: Failures
 ) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    async with Anchor(FileAnchor(tmp_path / "link"), failures, pause=0.01) as to:
+    async with Anchor(
+        PlainAnchor(FileSink(tmp_path / "link"), b"\n"), failures, pause=0.01
+    ) as to:
         to.tell(note(tmp_path, 1))
         await until(lambda: failures.seen > 1)
     assert not (tmp_path / "target").exists()
@@ -132,7 +135,7 @@ async def test_a_server_that_fails_is_asked_again(
 ) -> None:
     server.answers = [500, 302, 404]
     one = note(tmp_path, 1)
-    async with Anchor(HttpAnchor(server.url, None), failures, pause=0.01) as to:
+    async with Anchor(PlainAnchor(HttpSink(server.url)), failures, pause=0.01) as to:
         to.tell(one)
         await until(lambda: bool(server.taken))
     assert server.taken == [one.text().encode()]
@@ -144,7 +147,7 @@ async def test_only_the_newest_is_sent_after_a_failure(
     tmp_path: Path, server: Server, failures: Failures
 ) -> None:
     server.answers = [500]
-    async with Anchor(HttpAnchor(server.url, None), failures, pause=0.05) as to:
+    async with Anchor(PlainAnchor(HttpSink(server.url)), failures, pause=0.05) as to:
         to.tell(note(tmp_path, 1))
         await until(lambda: failures.seen == 1)
         for size in (2, 3):
@@ -175,7 +178,7 @@ async def test_nothing_to_send_is_nothing_to_wait_for(
 
 
 async def test_one_that_rests_ends_at_once(tmp_path: Path) -> None:
-    place = FileAnchor(tmp_path / "notes")
+    place = PlainAnchor(FileSink(tmp_path / "notes"), b"\n")
     for _ in range(20):
         async with Anchor(place, Failures(), rest=3600.0) as to:
             to.tell(note(tmp_path, 1))

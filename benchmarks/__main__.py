@@ -17,6 +17,7 @@ from . import (
     evidence,
     fleet,
     growth,
+    history,
     judging,
     machine,
     many,
@@ -58,6 +59,7 @@ SECTIONS: Mapping[str, Callable[[Path, argparse.Namespace], page.Section]] = {
     "what_if": judging.section,
     "decisions": decisions.section,
     "provenance": provenance.section,
+    "history": history.section,
     "profile": profile.section,
 }
 
@@ -83,6 +85,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=200_000, help="events to verify")
     parser.add_argument("--grown", type=int, default=100_000, help="runs of a log")
     parser.add_argument("--judged", type=int, default=200_000, help="calls to rejudge")
+    parser.add_argument("--seed", type=int, default=1, help="draws mutants")
     parser.add_argument("--idle", type=int, default=500, help="idle sessions")
     parser.add_argument("--servers", type=int, default=50, help="slow servers")
     parser.add_argument("--seconds", type=float, default=0.7, help="length of a round")

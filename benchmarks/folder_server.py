@@ -1,5 +1,5 @@
 """
-A tool server with folders in memory: ``list_directory``, ``read_text_file``, ``write_file``.
+A tool server with folders in memory: lists one, reads a file, takes one to write.
 
     python folder_server.py
 
@@ -17,7 +17,16 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-_WORDS = ["harbour", "lantern", "meadow", "copper", "window", "garden", "silver", "bridge"]
+_WORDS = [
+    "harbour",
+    "lantern",
+    "meadow",
+    "copper",
+    "window",
+    "garden",
+    "silver",
+    "bridge",
+]
 _FOLDERS: dict[str, dict[str, str]] = {
     "/empty": {},
     "/one": {"a.md": "# Title\n\nSome harbour lantern words, harbour again.\n"},

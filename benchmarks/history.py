@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
+import random  # noqa: TID251 -- drawn from a named seed
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -155,9 +155,9 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
     return Section(
         "history",
         "What a recorded history finds",
-        f"{runs} recorded runs of the example agents weather, researcher and assistant, "
-        "as programs. Of each kind at most 100 mutants, drawn from the seed "
-        f"{options.seed}; a mutant is found if `caxton replay --all` exits with 1.",
+        f"{runs} recorded runs of the example agents weather, researcher and "
+        "assistant, as programs. Of each kind at most 100 mutants, drawn from the seed "
+        f"{options.seed}; one is found if `caxton replay --all` exits with 4.",
         tuple(figures),
     )
 
@@ -241,7 +241,7 @@ def _of_grants(folder: Path, mutants: Sequence[Any]) -> Iterator[tuple[str, bool
 
 def _changes(folder: Path, *words: str) -> bool:
     code = _caxton(folder, "replay", "--all", *words)
-    if code not in {0, 1, 4}:
+    if code not in {0, 4}:
         raise RuntimeError(f"caxton replay --all {' '.join(words)} ended with {code}")
     return code != 0
 

@@ -270,6 +270,11 @@ def check_request(request: RunRequest, redact: Redactor) -> None:
     """
     if request.program is not None:
         _check_secrets(request.program, redact)
+    if redact.value([*request.signatures]) != [*request.signatures]:
+        raise UsageError(
+            f"a signature of {request.agent} holds a secret of the configuration",
+            fix="sign again, with another trusted comment: caxton agent sign",
+        )
     value = redact.value(request.input)
     try:
         size = len(codec.encode(value))

@@ -235,3 +235,18 @@ def test_what_is_no_module_is_not_rebuilt(shell: Shell) -> None:
     assert (done.code, "a program is its own source" in done.fix) == (2, True)
     done = shell("agent", "pin", "r")
     assert sha256(b"1\n").hexdigest() in done.out
+
+
+def test_a_signature_with_a_secret_is_not_recorded(shell: Shell, public: str) -> None:
+    # law 8
+    shell.set(CANARY="canary-4711-aaaa-bbbb")
+    sign = ("agent", "sign", "hello.wasm", "--key", "release.key", "--comment")
+    shell(*sign, "made with canary-4711-aaaa-bbbb")
+    server = '[servers.demo]\ncommand = "python"\nenv = { KEY = "${env:CANARY}" }'
+    configure(shell, f'signers = ["{public}"]', server)
+
+    done = shell("run", "hello")
+
+    assert (done.code, "canary" in done.err) == (2, False)
+    assert "holds a secret of the configuration" in done.err
+    assert done.fix.startswith("sign again")

@@ -1,27 +1,36 @@
 """
-Fixtures of pytest for tests of agents. They cost nothing unless used.
+The plugin of pytest for tests of agents. It costs nothing unless used.
 
-`caxton_agent` runs a module on scripted tools, `caxton_cassette` on a recorded run.
-Both share one sandbox a session.
+The fixture `caxton_agent` runs a module on scripted tools, `caxton_cassette` on a
+recorded run. With ``--caxton-history`` each bundle of a folder is a test. All of them
+share one sandbox a session.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 
 import pytest
 
 if TYPE_CHECKING:
+    from _pytest._code.code import TerminalRepr
+
     from .testing import AgentRun, Answer, Harness
+    from .testing.golden import GoldenRuns
     from .testing.runs import Given, Module
 
 
 _ODD = re.compile(r"[^A-Za-z0-9_.=-]+")
 _MAX_NAME = 100
+_BUNDLE = ".caxton"
+_HARNESS = pytest.StashKey["Harness"]()
+_GOLDEN = pytest.StashKey[tuple[Path, "GoldenRuns"]]()
 
 
 class CaxtonAgent(Protocol):
@@ -80,13 +89,11 @@ class CaxtonCassette:
         self._runs += 1
         mode = self._config.getoption("caxton_record")
         if mode == "all" or (mode == "once" and not path.exists()):
-            named = self._config.getoption("caxton_config")
-            typed_in = self._config.invocation_params.dir
             return self._harness.record(
                 module,
                 path,
                 agent=agent,
-                config=typed_in / named if named else None,
+                config=_config_file(self._config),
                 cwd=self._config.rootpath,
                 **given,
             )
@@ -107,17 +114,114 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--caxton-config",
         dest="caxton_config",
         metavar="FILE",
-        help="use this configuration to record cassettes",
+        help="use this configuration to record cassettes, and for the history",
+    )
+    group.addoption(
+        "--caxton-history",
+        dest="caxton_history",
+        metavar="FOLDER",
+        help="execute the agents over the bundles of recorded runs in this folder",
+    )
+    group.addoption(
+        "--caxton-key",
+        dest="caxton_keys",
+        action="append",
+        default=[],
+        metavar="PUBKEY",
+        help="trust only bundles that this public key signed; repeatable",
     )
 
 
-@pytest.fixture(scope="session")
-def caxton_harness() -> Iterator[Harness]:
-    """Share one sandbox between all tests, as a `caxton_host.testing.Harness`."""
-    from .testing import Harness  # noqa: PLC0415 -- only for tests that use it
+def pytest_configure(config: pytest.Config) -> None:
+    """Have the folder of the history collected."""
+    named = config.getoption("caxton_history")
+    if named is None:
+        return
+    from .errors import CaxtonError  # noqa: PLC0415 -- only for who uses it
+    from .testing.golden import GoldenRuns  # noqa: PLC0415 -- 300 ms
 
-    with Harness() as harness:
-        yield harness
+    folder = (config.invocation_params.dir / named).resolve()
+    if not any(folder.rglob(f"*{_BUNDLE}")):
+        raise pytest.UsageError(
+            f"--caxton-history: {named} has no bundle\n"
+            f"To fix: caxton runs sample -o {named}"
+        )
+    try:
+        golden = GoldenRuns.of(
+            _config_file(config),
+            config.getoption("caxton_keys") or (),
+            os.environ,
+            config.rootpath,
+        )
+    except CaxtonError as exc:
+        raise pytest.UsageError(_told(exc)) from None
+    config.stash[_GOLDEN] = folder, golden
+    if str(folder) not in config.args:
+        config.args.append(str(folder))
+
+
+def pytest_collect_file(
+    file_path: Path, parent: pytest.Collector
+) -> pytest.Collector | None:
+    """Collect a bundle of the history."""
+    if file_path.suffix != _BUNDLE or _GOLDEN not in parent.config.stash:
+        return None
+    folder, _ = parent.config.stash[_GOLDEN]
+    if not file_path.is_relative_to(folder):
+        return None
+    return _BundleFile.from_parent(parent, path=file_path)  # pyright: ignore[reportUnknownMemberType]
+
+
+class _BundleFile(pytest.File):
+    """A bundle: one test."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield the test. One that is not verified fails, by the name of its file."""
+        from .errors import CaxtonError  # noqa: PLC0415 -- only for who uses it
+
+        _, golden = self.config.stash[_GOLDEN]
+        try:
+            name = _ODD.sub("-", golden.name(self.path))[:_MAX_NAME]
+        except (CaxtonError, OSError):
+            name = self.path.stem
+        yield _GoldenRun.from_parent(self, name=name)  # pyright: ignore[reportUnknownMemberType]
+
+
+class _GoldenRun(pytest.Item):
+    """A recorded run, over which the agent is executed."""
+
+    def runtest(self) -> None:
+        """Execute it."""
+        _, golden = self.config.stash[_GOLDEN]
+        _harness(self.config).check(golden, self.path)
+
+    def repr_failure(
+        self,
+        excinfo: pytest.ExceptionInfo[BaseException],
+        *args: Any,  # noqa: ANN401 -- pytest's
+        **given: Any,  # noqa: ANN401 -- pytest's
+    ) -> str | TerminalRepr:
+        """Return a failure without a traceback, unless it is a fault in here."""
+        from .errors import CaxtonError  # noqa: PLC0415 -- only for who uses it
+
+        if isinstance(excinfo.value, CaxtonError | OSError):
+            return _told(excinfo.value)
+        return super().repr_failure(excinfo, *args, **given)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Return what the report calls it."""
+        return self.path, None, self.name
+
+
+def _told(exc: Exception) -> str:
+    fix = getattr(exc, "fix", "")
+    return f"{exc}\nTo fix: {fix}" if fix else str(exc)
+
+
+@pytest.fixture(scope="session")
+def caxton_harness(pytestconfig: pytest.Config) -> Harness:
+    """Share one sandbox between all tests, as a `caxton_host.testing.Harness`."""
+    return _harness(pytestconfig)
 
 
 @pytest.fixture
@@ -132,6 +236,22 @@ def caxton_cassette(
 ) -> CaxtonCassette:
     """Run an agent on a recorded run: ``caxton_cassette(module)``."""
     return CaxtonCassette(caxton_harness, request)
+
+
+def _harness(config: pytest.Config) -> Harness:
+    """Return the sandbox of the session."""
+    if _HARNESS not in config.stash:
+        from .testing import Harness  # noqa: PLC0415 -- only for tests that use it
+
+        stack = ExitStack()
+        config.add_cleanup(stack.close)
+        config.stash[_HARNESS] = stack.enter_context(Harness())
+    return config.stash[_HARNESS]
+
+
+def _config_file(config: pytest.Config) -> Path | None:
+    named = config.getoption("caxton_config")
+    return config.invocation_params.dir / named if named else None
 
 
 def _file_name(nodeid: str) -> str:

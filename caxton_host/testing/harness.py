@@ -13,9 +13,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
@@ -26,6 +27,9 @@ from .cassette import read, save
 from .replaying import replayed
 from .runs import AgentRun, Given, Module, Scene, Task, bytes_of, live, name_of, run_of
 from .scripted import Answer, ScriptedTools, ScriptFailed, grant_of
+
+if TYPE_CHECKING:
+    from .golden import GoldenRuns
 
 _T = TypeVar("_T")
 
@@ -199,6 +203,18 @@ class Harness:
             return await replayed(sandbox, data, known, task, cassette.name)
 
         return self._wait(work)
+
+    def check(self, golden: GoldenRuns, bundle: Path) -> None:
+        """
+        Execute the agent of today over a golden run; see `GoldenRuns.check`.
+
+        Args:
+            golden: Says what it is.
+
+            bundle: The file of the run.
+        """
+        __tracebackhide__ = True
+        self._wait(partial(golden.check, bundle))
 
     def _wait(self, work: Callable[[Sandbox], Awaitable[_T]]) -> _T:
         __tracebackhide__ = True

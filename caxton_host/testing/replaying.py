@@ -98,7 +98,7 @@ def _check_task(cassette: Cassette, task: Task, name: str) -> None:
     # The values of redacted parts are not known here.
     if found and MASK not in str(found[1]):
         raise UnexpectedRun(
-            f"{name} was recorded with another task: {_values(*found)}",
+            f"{name} was recorded with another task: {compared(*found)}",
             fix=ANEW,
         )
 
@@ -207,7 +207,7 @@ def _of_call(
         where += f", has the same parameters {_OTHERWISE}"
         now = shown(asked[event.call - 1][1])
         return _lines(where, shown(event.params), now)
-    return _values(f"{where}, {found.path}", found.recorded, found.replayed)
+    return compared(f"{where}, {found.path}", found.recorded, found.replayed)
 
 
 def _of_end(found: Divergence, event: Event, ended: str) -> str:
@@ -216,7 +216,7 @@ def _of_end(found: Divergence, event: Event, ended: str) -> str:
     if found.path == "$.output_sha256":
         where = f"the output has the same values {_OTHERWISE}"
         return _lines(where, _end(event), ended)
-    return _values(f"the end, {found.path}", found.recorded, found.replayed)
+    return compared(f"the end, {found.path}", found.recorded, found.replayed)
 
 
 def _asked(call: tuple[str, JSON]) -> str:
@@ -227,7 +227,8 @@ def _lines(where: str, recorded: str, now: str) -> str:
     return f"{plain(where)}\n  recorded: {recorded}\n  now:      {now}"
 
 
-def _values(where: str, recorded: JSON, now: JSON) -> str:
+def compared(where: str, recorded: JSON, now: JSON) -> str:
+    """Return two values for a message, below the place where they differ."""
     return _lines(where, *_apart(recorded, now))
 
 

@@ -1,0 +1,114 @@
+"""``pytest --caxton-history``: recorded runs as a suite of tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from caxton_host.lib.signing import Keyring
+
+from .shell import Shell
+
+pytest_plugins = ["pytester"]
+
+REFUSED = {
+    "--caxton-key=00": "ERROR: --caxton-key 00 is no public key",
+    "--caxton-history=agents": "ERROR: --caxton-history: agents has no bundle",
+    "--caxton-config=no.toml": "ERROR: *no.toml*",
+}
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> Shell:
+    """A project with a golden run."""
+    assert pytester.path != shell.folder
+    monkeypatch.chdir(shell.folder)  # where pytester runs
+    shell("init")
+    shell("run", "weather", "-i", '{"location": "Lima"}')
+    (shell.folder / "golden").mkdir()
+    assert shell("audit", "export", "@last", "-o", "golden/lima.caxton").code == 0
+    (shell.folder / "caxton.db").unlink()  # Nothing but the files is needed.
+    return shell
+
+
+def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
+    quick = ("-p", "no:cacheprovider", "-p", "no:schemathesis", "-p", "no:randomly")
+    return pytester.runpytest_inprocess(*quick, "--caxton-history=golden", *options)
+
+
+def change(project: Shell) -> None:
+    """Build the agent again, so that its third call says something else."""
+    module = project.folder / "agents/weather.wasm"
+    was = module.read_bytes()
+    module.write_bytes(was.replace(b"is anybody there?", b"is anybody here!?"))
+
+
+def test_a_golden_run_is_a_test_of_the_agent_of_today(
+    project: Shell, pytester: pytest.Pytester
+) -> None:
+    # law 6
+    listed = run(pytester, "--collect-only", "-q")
+    listed.stdout.fnmatch_lines(
+        ["golden/lima.caxton::weather-????????-????-demo.get_weather-*-demo.echo"]
+    )
+    run(pytester, "-k", "demo.get_weather").assert_outcomes(passed=1)
+    run(pytester, "-k", "refund").assert_outcomes(deselected=1)
+    change(project)
+    failed = run(pytester, "--junitxml=junit.xml")
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines(
+        [
+            "weather differs from run *: event 7, $.params.text",
+            "  recorded: 'is anybody there[?]'",
+            "  now:      'is anybody here![?]'",
+            "To fix: change the agent; or, if this is right, record a run that *:",
+            """  caxton run weather -i '{"location": "Lima"}'""",
+            "  caxton audit export @last -o golden/lima.caxton --review",
+        ]
+    )
+    failed.stdout.no_fnmatch_line("*.py:*")
+    assert "event 7, $.params.text" in Path("junit.xml").read_text(encoding="utf-8")
+    # An agent that the project no longer has is executed as recorded.
+    Path("caxton.toml").write_text("version = 1\n", encoding="utf-8")
+    run(pytester).assert_outcomes(passed=1)
+
+
+def test_a_bundle_that_is_not_verified_fails_and_is_not_interpreted(
+    project: Shell, pytester: pytest.Pytester
+) -> None:
+    # law 9
+    bundle = project.folder / "golden/lima.caxton"
+    content = bundle.read_bytes()
+    bundle.with_name("edited.caxton").write_bytes(content.replace(b'"at":1', b'"at":2'))
+    bundle.with_name("text.caxton").write_text("no bundle\n", encoding="utf-8")
+    failed = run(pytester, "-n", "2")
+    failed.assert_outcomes(passed=1, failed=2)
+    failed.stdout.fnmatch_lines(
+        [
+            "edited.caxton is not verified: run/* event 1: it is not what was written*",
+            "To fix: restore the file from version control, or export the run again",
+            "text.caxton is not verified: the header of the bundle: *",
+        ]
+    )
+    key = Keyring(Path(project.environ["XDG_STATE_HOME"]) / "caxton").public_key()
+    edited = ("--deselect=golden/edited.caxton", "--deselect=golden/text.caxton")
+    run(pytester, f"--caxton-key={key.hex()}", *edited).assert_outcomes(
+        passed=1, deselected=2
+    )
+    other = run(pytester, f"--caxton-key={'00' * 32}", *edited)
+    other.assert_outcomes(failed=1, deselected=2)
+    other.stdout.fnmatch_lines(
+        [
+            "*_ lima _*",
+            "lima.caxton is not verified: it is signed by a key that is not trusted, *",
+            "To fix: * give it with --caxton-key, or in [[]audit[]] trusted_keys",
+        ]
+    )
+
+    for options, said in REFUSED.items():
+        refused = run(pytester, *options.split())
+        assert refused.ret == pytest.ExitCode.USAGE_ERROR
+        refused.stderr.fnmatch_lines([said, "To fix: *"])

@@ -141,8 +141,8 @@ class Maintenance:
                 _log.warning("no witness vouches for the log: %s. To fix: %s", exc, fix)
         return note
 
-    async def archive(self, folder: Path) -> Archive:
-        """Sign the log, and return what writes bundles of ended runs to a folder."""
+    async def archive(self, folder: Path, *, code: bool = True) -> Archive:
+        """Sign the log, and return what writes bundles of ended runs; see `Archive`."""
         from ..store.archive import Archive  # noqa: PLC0415 -- 110 ms
 
         return Archive(
@@ -151,6 +151,7 @@ class Maintenance:
             public_key=self.keys.public_key(),
             trusted=self.keys.known(),
             folder=folder,
+            code=code,
         )
 
 

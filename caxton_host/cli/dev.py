@@ -34,6 +34,7 @@ from ..lib.machine import local_actor
 from .context import HostApi, StartOptions, on_host
 from .dev_files import Stamps, Target, stamps, watch
 from .dev_loop import HELP, KEYS, Action, Phase, Signal, step
+from .differences import difference_line
 from .explain import tell as tell_explanation
 from .interrupt import began, drive, ended, restoring
 from .options import overrides, variable_option
@@ -42,7 +43,6 @@ from .replay import tell as tell_replay
 from .run_input import RunInput, run_input
 from .run_report import RunReport, code_of
 from .run_target import request_of
-from .runs import difference_line
 
 if TYPE_CHECKING:
     from ..app.bootstrap import Running

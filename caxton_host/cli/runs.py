@@ -10,7 +10,7 @@ import click
 from click.exceptions import Exit
 
 from ..core.calls import JSON
-from ..core.log.diff import CallDifference, Diff, Difference, Place, diff
+from ..core.log.diff import Diff, diff
 from ..core.log.events import RunErased
 from ..core.log.projection import summarise
 from ..core.log.runs import (
@@ -25,10 +25,10 @@ from ..errors import RestoredError
 from ..runs.recording import Recording
 from . import explain, run_control, trace
 from .context import STALE, HostApi, on_host, wait
+from .differences import tell_diff
 from .events import history_of
 from .options import Moment, of_runs
 from .output import (
-    clipped,
     counted,
     note,
     on_terminal,
@@ -36,10 +36,10 @@ from .output import (
     say,
     show,
     table,
-    to_json,
 )
 from .run_report import deciding, going_on, halted_in, resolving, stopped
 from .run_text import bound_lines, call_lines, error_lines, second
+from .sample import replace, sample_of
 from .shifts import compare_of
 
 _MOST = 10_000
@@ -112,6 +112,8 @@ def list_(host: HostApi, limit: int, as_json: bool, **only: str | int | None) ->
 
 _SELECT = {one.name: one for one in list_.params if one.name in _FIELDS}
 command.add_command(compare_of(_SELECT))
+command.add_command(sample_of(_SELECT))
+command.add_command(replace)
 
 
 def _rows(found: Sequence[RunRow]) -> None:
@@ -262,7 +264,6 @@ def _who(actor: JSON) -> str:
 
 
 _DIFFERENT = 1
-_WIDTH = 200
 
 
 @on_host(command.command("diff"))
@@ -288,7 +289,7 @@ def diff_(host: HostApi, a: str, b: str, as_json: bool) -> None:
     if as_json:
         show(found.to_document())
     else:
-        _tell_diff(found)
+        tell_diff(found)
     if not found.same:
         raise Exit(_DIFFERENT)
 
@@ -300,43 +301,3 @@ async def _diff(host: HostApi, a: str, b: str) -> Diff:
             await Recording.load(await store.find_run(run), store) for run in (a, b)
         ]
     return diff(one.history, other.history)
-
-
-def _tell_diff(found: Diff) -> None:
-    note(f"a  run {found.a}")
-    note(f"b  run {found.b}")
-    if found.same:
-        say("same")
-        return
-    first = found.calls[0] if found.calls else None
-    where = f"call {first.call} {plain(first.name)}" if first else "the end"
-    one = (first.differences if first else found.end)[0]
-    say(f"first difference: {where}, {difference_line(one)}")
-    rows = [row for call in found.calls for row in _call_rows(call)]
-    rows += [("end", "", "", *_cells(one)) for one in found.end]
-    table(("call", "name", "events", "path", "a", "b"), rows)
-    note(f"calls that differ: {len(found.calls)}")
-
-
-def _call_rows(call: CallDifference) -> list[tuple[object, ...]]:
-    events = f"{_place(call.a)} / {_place(call.b)}"
-    return [(call.call, call.name, events, *_cells(one)) for one in call.differences]
-
-
-def _place(place: Place | None) -> str:
-    return str(place.seq) if place else "-"
-
-
-def difference_line(one: Difference) -> str:
-    """Return a difference in a line."""
-    path, a, b = _cells(one)
-    return f"{path}: {a} became {b}"
-
-
-def _cells(one: Difference) -> tuple[str, str, str]:
-    return plain(one.path), _value(one.a), _value(one.b)
-
-
-def _value(value: JSON) -> str:
-    text = to_json(value)
-    return clipped(text, _WIDTH) if on_terminal() else text

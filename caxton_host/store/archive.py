@@ -55,6 +55,8 @@ class Archive:
         trusted: The keys of this host, those of before too.
 
         folder: Created if it does not exist.
+
+        code: Bundles include modules and programs.
     """
 
     reader: Reader
@@ -62,6 +64,7 @@ class Archive:
     public_key: bytes
     trusted: Collection[bytes]
     folder: Path
+    code: bool = True
     _exporter: Exporter = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,7 +86,9 @@ class Archive:
             digest = await asyncio.to_thread(self._checked, run_id, path)
         else:
             try:
-                data = await self._exporter.bundle(run_id, self.note, self.public_key)
+                data = await self._exporter.bundle(
+                    run_id, self.note, self.public_key, code=self.code
+                )
             except LogBrokenError:
                 # Another host has erased it since the log was signed.
                 if stream_of(run_id) in await self.reader.erased():

@@ -25,6 +25,7 @@ from ..core.log.events import (
     Recorded,
     ToolInvoked,
     blobs_of,
+    code_of,
     from_payload,
     outcome_of,
 )
@@ -123,9 +124,10 @@ class Exporter:
         public_key: bytes,
         *,
         since: Sequence[Note] = (),
+        code: bool = True,
     ) -> bytes:
-        """Return the bundle of a run; see `export`."""
-        work = _Export(self._engine, note, self._tree)
+        """Return the bundle of a run; see `export`. *code*: with what it executed."""
+        work = _Export(self._engine, note, self._tree, code=code)
         try:
             return await asyncio.to_thread(work.bundle, run_id, public_key, since)
         except DBAPIError as exc:
@@ -226,9 +228,12 @@ def _strange() -> LogBrokenError:
 
 
 class _Export:
-    def __init__(self, engine: sa.Engine, note: Note, tree: _Tree) -> None:
+    def __init__(
+        self, engine: sa.Engine, note: Note, tree: _Tree, *, code: bool
+    ) -> None:
         self._engine = engine
         self._note = note
+        self._code = code
         self._tree = tree
 
     def bundle(self, run_id: str, public_key: bytes, since: Sequence[Note]) -> bytes:
@@ -346,9 +351,11 @@ class _Export:
 
     def _blobs(self, streams: Sequence[_Stream]) -> list[bytes]:
         """Return the blobs that the events name, as far as they are kept."""
-        named = sorted({digest for s in streams for digest in _digests(s.events)})
+        every = {
+            digest for s in streams for digest in _digests(s.events, code=self._code)
+        }
         found: list[bytes] = []
-        for digest in named:
+        for digest in sorted(every):
             query = sa.select(blobs.c.bytes).where(blobs.c.sha256 == digest)
             found += [data for (data,) in self._rows(query)]
         return found
@@ -382,11 +389,12 @@ def _erasure(erased: RecordedErasure, index: int, proof: tuple[bytes, ...]) -> E
 _NAMING = frozenset({"RunQueued", "RunStarted", "ToolCompleted"})
 
 
-def _digests(events: Sequence[Sealed]) -> Iterator[str]:
-    for event in events:
-        if event.payload is not None and event.type in _NAMING:
-            payload = decode_trusted(event.payload)
-            yield from blobs_of(from_payload(event.type, event.schema_version, payload))
+def _digests(events: Sequence[Sealed], *, code: bool) -> Iterator[str]:
+    for sealed in events:
+        if sealed.payload is not None and sealed.type in _NAMING:
+            payload = decode_trusted(sealed.payload)
+            event = from_payload(sealed.type, sealed.schema_version, payload)
+            yield from blobs_of(event) - (set() if code else code_of(event))
 
 
 async def lines(log: History, wanted: ExportFilter) -> AsyncGenerator[ExportLine]:

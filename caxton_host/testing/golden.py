@@ -120,7 +120,7 @@ class GoldenRuns:
             store=store,
             sandbox=sandbox,
             telemetry=NoTelemetry(),
-            options=self._today(recording),
+            options=self._today(recording, bundle),
         )
         if found.not_kept:
             raise found.not_kept
@@ -135,7 +135,7 @@ class GoldenRuns:
             f"{plain(agent)} differs from run {run_id}: {values}",
             fix="change the agent; or, if this is right, record a run that replaces it:"
             f"\n  {plain(again)}"
-            f"\n  caxton audit export @last -o {modules.shown(path)} --review",
+            f"\n  caxton runs replace {modules.shown(path)} @last",
             divergence=where,
         )
 
@@ -158,10 +158,19 @@ class GoldenRuns:
             )
         return bundle
 
-    def _today(self, recording: Recording) -> Options:
+    def _today(self, recording: Recording, bundle: Bundle) -> Options:
         """Return what is executed: the agent of today, or what was recorded."""
-        agent = self.agents.get(recording.started.agent)
-        if agent is None or recording.is_session or agent.program == CALLER:
+        started = recording.started
+        agent = self.agents.get(started.agent)
+        if recording.is_session:
+            return Options()
+        if agent is None or agent.program == CALLER:
+            if started.module_sha256 not in bundle.blobs:
+                raise UsageError(
+                    f"neither the project nor the bundle has {plain(started.agent)}",
+                    fix="add the agent to the configuration, or export the run with "
+                    "caxton runs sample --code",
+                )
             return Options()
         if agent.language is None:
             return Options(against=self.library.module(agent))

@@ -297,6 +297,28 @@ def test_the_page_about_tests(shell: Shell) -> None:
     assert shown in type_in(shell, "pytest", 1)
 
 
+def test_the_page_about_a_history_in_ci(shell: Shell) -> None:
+    page = ROOT / "docs" / "how-to" / "history-in-ci.md"
+    told: dict[str, str] = {}
+    for language, _, text in blocks(page):
+        if language == "toml":
+            key = told["caxton audit key"].split("public_key", 1)[1].split()[0]
+            with (shell.folder / "caxton.toml").open("a", encoding="utf-8") as file:
+                file.write(text.replace("KEY", key))
+        if language == "yaml":
+            steps = yaml.safe_load(text)["jobs"]["history"]["steps"]
+            (last,) = (s["run"] for s in steps if s.get("run", "").startswith("pytest"))
+            (shell.folder / "caxton.db").rename(shell.folder / "away.db")
+            assert "1 passed" in type_in(shell, last)
+            (shell.folder / "away.db").rename(shell.folder / "caxton.db")
+        for line in commands(language, text):
+            if not line.startswith(_INSTALLS):
+                old = next(shell.folder.glob("golden/*"), Path("OLD"))
+                told[line] = type_in(shell, line.replace("OLD", old.stem))
+    assert "sequences\t1\t1\n" in told[next(one for one in told if "sample" in one)]
+    assert "1 passed" in told["pytest --caxton-history=golden"]
+
+
 def test_the_page_about_the_configuration(shell: Shell) -> None:
     page = ROOT / "docs" / "reference" / "configuration.md"
     assert shell("init").code == 0

@@ -30,7 +30,6 @@ def project(
     shell("run", "weather", "-i", '{"location": "Lima"}')
     (shell.folder / "golden").mkdir()
     assert shell("audit", "export", "@last", "-o", "golden/lima.caxton").code == 0
-    (shell.folder / "caxton.db").unlink()  # Nothing but the files is needed.
     return shell
 
 
@@ -50,6 +49,7 @@ def test_a_golden_run_is_a_test_of_the_agent_of_today(
     project: Shell, pytester: pytest.Pytester
 ) -> None:
     # law 6
+    project.database.rename("away.db")  # Nothing but the files is needed.
     listed = run(pytester, "--collect-only", "-q")
     listed.stdout.fnmatch_lines(
         ["golden/lima.caxton::weather-????????-????-demo.get_weather-*-demo.echo"]
@@ -66,13 +66,29 @@ def test_a_golden_run_is_a_test_of_the_agent_of_today(
             "  now:      'is anybody here![?]'",
             "To fix: change the agent; or, if this is right, record a run that *:",
             """  caxton run weather -i '{"location": "Lima"}'""",
-            "  caxton audit export @last -o golden/lima.caxton --review",
+            "  caxton runs replace golden/lima.caxton @last",
         ]
     )
     failed.stdout.no_fnmatch_line("*.py:*")
     assert "event 7, $.params.text" in Path("junit.xml").read_text(encoding="utf-8")
     # An agent that the project no longer has is executed as recorded.
+    configured = Path("caxton.toml").read_text(encoding="utf-8")
     Path("caxton.toml").write_text("version = 1\n", encoding="utf-8")
+    run(pytester).assert_outcomes(passed=1)
+
+    # The recording is replaced by a run of the agent of today, after a review.
+    Path("caxton.toml").write_text(configured, encoding="utf-8")
+    Path("away.db").rename("caxton.db")
+    project("run", "weather", "-i", '{"location": "Seattle"}')
+    replace = ("runs", "replace", "golden/lima.caxton", "@last")
+    asked = project(*replace)
+    assert asked.code == 2
+    assert asked.fix == "review it, then add --yes"
+    assert "the input differs, $.location: Lima became Seattle" in asked.err
+    assert '$.params.text\t"is anybody there?"\t"is anybody here!?"' in asked.out
+    told = project(*replace, "--yes", "--json").document
+    assert [told["path"]] == [str(path) for path in Path("golden").iterdir()]
+    assert told["difference"]["calls"][0]["call"] == 1
     run(pytester).assert_outcomes(passed=1)
 
 
@@ -112,3 +128,32 @@ def test_a_bundle_that_is_not_verified_fails_and_is_not_interpreted(
         refused = run(pytester, *options.split())
         assert refused.ret == pytest.ExitCode.USAGE_ERROR
         refused.stderr.fnmatch_lines([said, "To fix: *"])
+
+
+def test_a_sample_has_each_sequence_once_and_no_module(
+    project: Shell, pytester: pytest.Pytester
+) -> None:
+    project("run", "weather", "-i", '{"location": "Seattle"}')
+    sampled = ("runs", "sample", "-o", "few", "--json")
+    told = project(*sampled).document
+    assert told["coverage"]["runs"] == {"kept": 2, "all": 2}
+    assert told["coverage"]["sequences"] == {"kept": 1, "all": 1}
+    assert told["coverage"]["denials"] == {"kept": 2, "all": 2}
+    assert (told["written"], told["left_out"]) == (1, 0)
+    assert project(*sampled).document == {**told, "written": 0}
+    run(pytester, "--caxton-history=few").assert_outcomes(passed=1)
+
+    Path("caxton.toml").write_text("version = 1\n", encoding="utf-8")
+    failed = run(pytester, "--caxton-history=few")
+    failed.assert_outcomes(failed=1)
+    failed.stdout.fnmatch_lines(
+        [
+            "neither the project nor the bundle has weather",
+            "To fix: add the agent to *, or * caxton runs sample --code",
+        ]
+    )
+    assert project("runs", "sample", "-o", "whole", "--code").code == 0
+    run(pytester, "--caxton-history=whole").assert_outcomes(passed=1)
+    none = project("runs", "sample", "-o", "few", "--agent", "nobody")
+    assert none.code == 2
+    assert none.fix.startswith("caxton runs list")

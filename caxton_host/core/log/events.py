@@ -897,6 +897,13 @@ def to_payload(event: Event) -> Payload:
     return payload
 
 
+def code_of(event: Event) -> set[str]:
+    """Return the digests of the module and the program that *event* names."""
+    if not isinstance(event, RunQueued | RunStarted):
+        return set()
+    return {event.module_sha256, *digests_of(event.program)}
+
+
 def blobs_of(event: Event) -> set[str]:
     """
     Return the digests of the blobs that *event* names.
@@ -908,7 +915,7 @@ def blobs_of(event: Event) -> set[str]:
     named: list[tuple[JSON, str]] = []
     digests: list[str] = []
     if isinstance(event, RunQueued | RunStarted):
-        digests = [event.module_sha256, *digests_of(event.program)]
+        digests = [*code_of(event)]
         digests += Command.from_payload(event.command).files.values()
     if isinstance(event, RunStarted):
         named += [(entry, "definition_sha256") for entry in event.catalogue.values()]

@@ -69,12 +69,15 @@ class Courses:
         event, stream = recorded.event, recorded.stream
         if isinstance(event, RunStarted):
             self._calls[stream] = {}
-        elif isinstance(event, ToolInvoked):
-            self._calls[stream][event.call] = tool_of(event), "in_doubt"
-        elif event and (closed := outcome_of(event)):
+        calls = self._calls.get(stream)
+        if calls is None or event is None:  # erased
+            return
+        if isinstance(event, ToolInvoked):
+            calls[event.call] = tool_of(event), "in_doubt"
+        if closed := outcome_of(event):
             call, outcome = closed
-            tool, _ = self._calls[stream][call]
-            self._calls[stream][call] = tool, _said(outcome)
+            tool, _ = calls.get(call, ("", ""))
+            calls[call] = tool, _said(outcome)
             if isinstance(outcome, Completed) and outcome.cut:
                 self._cut.add(stream)
 

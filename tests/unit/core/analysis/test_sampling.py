@@ -88,7 +88,7 @@ def test_ten_thousand_runs_become_two_hundred_and_every_outcome_is_kept() -> Non
     assert sample(dict(shuffled), 200) == found
 
 
-def folded(*events: Event, row: RunRow = ROW) -> Course | None:
+def folded(*events: Event | None, row: RunRow = ROW) -> Course | None:
     courses = Courses()
     for one in recorded(*events):
         courses.take(one)
@@ -121,4 +121,4 @@ def test_a_course_has_tool_and_outcome_of_each_call_and_the_end() -> None:
 
 def test_a_run_that_cannot_be_executed_to_its_end_has_no_course() -> None:
     assert folded(run_started(), invoked(1), answer(1, cut=True)) is None
-    assert folded() is None
+    assert folded(None, None) is None

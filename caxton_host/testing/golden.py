@@ -25,8 +25,7 @@ from ..core.names import stream_of
 from ..errors import BadBytes, UnexpectedRun, UsageError
 from ..lib.signing import Keyring
 from ..ports.sandbox import Sandbox
-from ..runs import modules
-from ..runs.modules import Library, read_program
+from ..runs.modules import Library, shown
 from ..runs.recording import Recording
 from ..runs.replay import Options, replay
 from ..store.bundle_store import BundleStore, check_bundle, read_bundle
@@ -135,7 +134,7 @@ class GoldenRuns:
             f"{plain(agent)} differs from run {run_id}: {values}",
             fix="change the agent; or, if this is right, record a run that replaces it:"
             f"\n  {plain(again)}"
-            f"\n  caxton runs replace {modules.shown(path)} @last",
+            f"\n  caxton runs replace {shown(path)} @last",
             divergence=where,
         )
 
@@ -172,10 +171,8 @@ class GoldenRuns:
                     "caxton runs sample --code",
                 )
             return Options()
-        if agent.language is None:
-            return Options(against=self.library.module(agent))
-        program = read_program(Path(str(agent.program)), agent.language)
-        return Options(against=self.library.runtime(program), program=program)
+        code = self.library.code(agent, None)
+        return Options(against=code.module, program=code.program)
 
 
 _ANEW = "restore the file from version control, or export the run again"

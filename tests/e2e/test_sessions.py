@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import TextContent
 
+from caxton_host.testing import Harness
+from caxton_host.testing.golden import GoldenRuns
 from tests import standin
 
 from .shell import CAXTON, Shell
@@ -134,6 +137,10 @@ def test_another_grant_judges_the_streams_of_a_session_as_one(desk: Shell) -> No
     assert desk("audit", "verify", *bundled).code == 0, bundle.err
     judged = desk("replay", *bundled)
     assert judged.out == "identical: 2 calls judged again\n", judged.err
+    golden = GoldenRuns.of(None, [key], os.environ, desk.folder)
+    assert golden.name(desk.folder / "dev.caxton").endswith("-demo.echo-demo.echo")
+    with Harness() as harness:
+        harness.check(golden, desk.folder / "dev.caxton")
 
 
 async def test_only_an_operator_resets_a_limit(desk: Shell) -> None:

@@ -299,6 +299,9 @@ def test_the_page_about_tests(shell: Shell) -> None:
 
 def test_the_page_about_a_history_in_ci(shell: Shell) -> None:
     page = ROOT / "docs" / "how-to" / "history-in-ci.md"
+    shell.set(
+        PYTEST_ADDOPTS="-p no:schemathesis"
+    )  # slow to import, and not the reader's
     told: dict[str, str] = {}
     for language, _, text in blocks(page):
         if language == "toml":

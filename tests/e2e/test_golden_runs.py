@@ -100,7 +100,7 @@ def test_a_bundle_that_is_not_verified_fails_and_is_not_interpreted(
     content = bundle.read_bytes()
     bundle.with_name("edited.caxton").write_bytes(content.replace(b'"at":1', b'"at":2'))
     bundle.with_name("text.caxton").write_text("no bundle\n", encoding="utf-8")
-    failed = run(pytester, "-n", "2")
+    failed = run(pytester, "-n", "1")
     failed.assert_outcomes(passed=1, failed=2)
     failed.stdout.fnmatch_lines(
         [

@@ -58,7 +58,7 @@ class Verifier:
         Return it as text.
 
         >>> Verifier("log", bytes(32)).text()
-        'log+5b9a74dc+AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
+        'log+5d68977d+AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
         """
         mark = key_id(self.name, self.public_key, self.kind).hex()
         return f"{self.name}+{mark}+{b64encode(self.kind + self.public_key).decode()}"

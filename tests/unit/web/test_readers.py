@@ -91,11 +91,12 @@ async def test_what_nobody_waits_for_any_more_is_not_read(
 
 
 def test_all_that_reads_the_log_is_read_in_turns() -> None:
-    # what only looks at the configuration, or asks servers, would hold a place in vain
+    # What only looks at the configuration, asks servers, or has turns of its own, would
+    # hold a place in vain.
     others = {one.id for one in OPERATIONS if one.method == "GET" and not one.reads}
     assert others == {
         *("listAgents", "showAgent", "listTools", "showCaller"),
-        *("compareTool", "serverLogs"),
+        *("compareTool", "serverLogs", "callingLines"),
         *("newestCheckpoint", "coveringCheckpoint", "showVerification", "listTokens"),
     }
     sent = {one.id for one in OPERATIONS if one.method != "GET" and one.reads}

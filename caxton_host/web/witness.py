@@ -41,15 +41,18 @@ from ..core.log.witnesses import (
     parse_submission,
     refusal,
 )
-from ..errors import BadBytes, ConfigError, UsageError
+from ..errors import BadBytes, ConfigError, OverloadedError, UsageError
 from ..lib.files import replace_file
 from ..lib.signing import WitnessKey, judge, secret
 from .edge.listen import Certificate, bind, listening, stopping
+from .edge.messages import Bodies, GoneError, Refusal, problem_of
 
 logger = logging.getLogger("caxton_host")
 
 #: Signatures that are kept beside its own, so that the note is one.
 _KEPT = MAX_SIGNATURES - 1
+#: Bytes of the requests that arrive at a time.
+_HELD = 100 * MAX_SUBMISSION
 _NO_LOG = "this witness does not watch that log"
 _FORGED = "no key that this witness knows has signed that checkpoint"
 _WHY: Mapping[int, str] = {
@@ -160,17 +163,18 @@ def _refused(status: int, why: str) -> Response:
     return PlainTextResponse(f"{why}\n", status)
 
 
-def app_of(witness: Witness) -> Starlette:
-    """Return the application: ``POST /add-checkpoint``, and checkpoints to read."""
+def app_of(witness: Witness, *, patience: float = 10.0) -> Starlette:
+    """
+    Return the application: ``POST /add-checkpoint``, and checkpoints to read.
+
+    Args:
+        patience: Seconds in which the body of a request has to arrive.
+    """
+    bodies = Bodies(most=MAX_SUBMISSION, all=_HELD, patience=patience)
 
     async def add(request: Request) -> Response:
-        data = bytearray()
-        async with asyncio.timeout(_SLOW_S):
-            async for part in request.stream():
-                data += part
-                if len(data) > MAX_SUBMISSION:
-                    return _refused(413, f"more than {MAX_SUBMISSION} bytes")
-        return await witness.add(bytes(data))
+        async with bodies.read(request.receive) as data:
+            return await witness.add(data)
 
     async def shown(request: Request) -> Response:
         origin = request.path_params["origin"]
@@ -180,17 +184,30 @@ def app_of(witness: Witness) -> Starlette:
     async def well(_: Request) -> Response:
         return PlainTextResponse("ok\n")
 
+    async def failed(_: Request, exc: Exception) -> Response:
+        match exc:
+            case GoneError():
+                status, why = 400, "the body is cut off"
+            case ConfigError():
+                # Not 422, which would say that the log was set back.
+                logger.error("%s. To fix: %s", exc, exc.fix)
+                status, why = 500, "this witness is damaged"
+            case _:
+                problem = problem_of(exc)
+                status, why = problem.status, problem.detail
+        # The rest of the body may still be on its way.
+        return PlainTextResponse(f"{why}\n", status, {"connection": "close"})
+
     return Starlette(
         routes=[
             Route("/add-checkpoint", add, methods=["POST"]),
             Route("/checkpoint/{origin:path}", shown),
             Route("/healthz", well),
-        ]
+        ],
+        exception_handlers=dict.fromkeys(
+            (Refusal, OverloadedError, ConfigError, GoneError), failed
+        ),
     )
-
-
-#: Seconds for the body of a request.
-_SLOW_S = 10.0
 
 
 async def serve_witness(  # noqa: PLR0913 -- by name

@@ -171,6 +171,38 @@ async def test_a_witness_answers_as_the_protocol_says(studio: Studio) -> None:
         assert (await client.get("/checkpoint/odd")).status_code == 404
 
 
+async def test_a_client_that_is_slow_or_goes_away_is_answered_and_not_logged(
+    studio: Studio, caplog: pytest.LogCaptureFixture
+) -> None:
+    note = await studio.grow("a")
+    witness = studio.witness("w1", note)
+    head = b"POST /add-checkpoint HTTP/1.1\r\nHost: w1\r\nContent-Length: 9\r\n\r\nold"
+    app = app_of(witness, patience=0.05)
+    async with studio.serving(witness.key.verifier(), app) as url:
+
+        async def answer(*, leaves: bool) -> bytes:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", int(url.rpartition(":")[2])
+            )
+            writer.write(head)
+            await writer.drain()
+            if leaves:
+                writer.write_eof()
+            found = await reader.read()
+            writer.close()
+            return found
+
+        assert b"408 Request Timeout\r\n" in await answer(leaves=False)
+        await answer(leaves=True)
+        await witness.add(Submission(old=0, proof=(), note=note).to_bytes())
+        (path,) = (witness.folder / "logs").iterdir()
+        path.write_bytes(b"nothing")
+        async with httpx.AsyncClient(base_url=url) as client:
+            shown = await client.get(f"/checkpoint/{note.checkpoint.origin}")
+            assert (shown.status_code, shown.text) == (500, "this witness is damaged\n")
+    assert "Traceback" not in caplog.text
+
+
 def liar(answer: Callable[[bytes], Response]) -> Starlette:
     async def add(request: Request) -> Response:
         return answer(await request.body())

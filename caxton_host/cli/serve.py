@@ -114,7 +114,7 @@ def command(
         return replace(config, serve=replace(config.serve, **told))
 
     if stdio:
-        if told.keys() - {"drain"} or tls_cert or as_json:
+        if told.keys() - {"drain"} or tls_cert or tls_key or as_json:
             raise UsageError(
                 "over stdio there is no address, and stdout is for the client",
                 fix="caxton serve --stdio",
@@ -165,7 +165,7 @@ def _http(
                 stops=lambda: note(
                     f"stopping: {_ends(config.serve.drain)}; once more ends at once"
                 ),
-                certificate=Certificate(chain=chain, key=key) if chain else None,
+                certificate=Certificate.of(chain, key),
             ),
         )
     )

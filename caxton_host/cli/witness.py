@@ -139,7 +139,7 @@ def serve(
             witness,
             address=address,
             port=port,
-            certificate=Certificate(chain=tls_cert, key=tls_key) if tls_cert else None,
+            certificate=Certificate.of(tls_cert, tls_key),
             told=told,
             stops=lambda: note("stopping; once more ends at once"),
         )

@@ -304,6 +304,8 @@ def test_what_cannot_be_served_is_told(desk: Shell) -> None:
         assert desk("serve", "--port", port).fix.startswith("choose another")
     assert desk("serve", "--address", "no.such.invalid").code == 2
     assert "--tls-key" in desk("serve", "--tls-cert", "none.pem").fix
+    # It would be served in the clear.
+    assert "--tls-cert" in desk("serve", "--tls-key", "key.pem").fix
     assert desk("serve", "--drain", "soon").code == 2
     assert desk("serve", "--stdio", "--port", "1").code == 2
 

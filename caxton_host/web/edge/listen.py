@@ -174,6 +174,21 @@ class Certificate:
     chain: str
     key: str | None = None
 
+    @classmethod
+    def of(cls, chain: str | None, key: str | None) -> Certificate | None:
+        """
+        Return the certificate that two options name, if they name one.
+
+        Raises:
+            UsageError: Only its key is there.
+        """
+        if key and not chain:
+            raise UsageError(
+                "--tls-key without a certificate: nothing would be encrypted",
+                fix="add --tls-cert FILE",
+            )
+        return cls(chain=chain, key=key) if chain else None
+
     def check(self) -> None:
         """
         Try it.

@@ -115,6 +115,11 @@ def watchers(keys: tuple[str, ...], quorum: int | None) -> Watchers | None:
             raise UsageError("--quorum of no witnesses", fix="add --witness-key VKEY")
         return None
     found = dict.fromkeys(parsed("--witness-key", one, COSIGNATURE) for one in keys)
+    if len({one.public_key for one in found}) < len(found):
+        raise UsageError(
+            "--witness-key names one witness twice: the same key under two names",
+            fix="leave one of them out",
+        )
     if quorum is not None and quorum > len(found):
         raise UsageError(
             f"--quorum is {quorum}, more than the witnesses: {len(found)}",

@@ -97,18 +97,19 @@ _AUDIT: f.Fields = {
 @shaped(object_(_AUDIT))
 def _audit(value: object, at: At) -> Audit:
     audit = Audit(**f.read(value, _AUDIT, at))
-    names = [one.key.name for one in audit.witnesses]
-    if len({*names}) < len(names):
+    keys = [one.key for one in audit.witnesses]
+    number = min(len({one.name for one in keys}), len({one.public_key for one in keys}))
+    if number < len(keys):
         raise at.key("witnesses").error(
             "names one twice", fix="one witness counts once: remove the other"
         )
-    if len(names) > MAX_WITNESSES:
+    if number > MAX_WITNESSES:
         raise at.key("witnesses").error(
             f"has more than {MAX_WITNESSES}", fix="remove some"
         )
-    if audit.quorum > len(names):
+    if audit.quorum > number:
         raise at.key("quorum").error(
-            f"is more than the {len(names)} witnesses", fix="lower it, or add some"
+            f"is more than the witnesses: {number}", fix="lower it, or add some"
         )
     return audit
 

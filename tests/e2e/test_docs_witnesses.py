@@ -32,6 +32,11 @@ def witness(shell: Shell, line: str) -> Iterator[dict[str, Any]]:
     assert child.returncode == 0
 
 
+def two_of(*keys: str) -> str:
+    rows = ", ".join(f"{{ url = 'https://w', key = '{key}' }}" for key in keys)
+    return f"[audit]\nwitnesses = [{rows}]\n"
+
+
 def test_the_page_about_witnesses(shell: Shell) -> None:
     # law 6
     lines = [
@@ -61,6 +66,7 @@ def test_the_page_about_witnesses(shell: Shell) -> None:
     assert f"by {NAME} on" in shown[-1]
     # One that nobody asked has signed nothing; and it is away now.
     other = shell("witness", "key", "--name", "w2", "--folder", "two").out.strip()
+    twin = shell("witness", "key", "--name", "w3").out.strip()
     bundle = (
         "audit",
         "verify",
@@ -85,7 +91,13 @@ def test_the_page_about_witnesses(shell: Shell) -> None:
         (("--quorum", "1"), "add --witness-key"),
         (("--witness-key", key[:-3]), "is no key"),
         (("--witness-key", values["verifier"]), "another kind of signature"),
+        (("--witness-key", key, "--witness-key", twin), "names one witness twice"),
     ):
         done = shell("audit", "verify", *words)
         assert done.code == 2
         assert said in done.err
+    # It would serve in the clear.
+    done = shell(*shlex.split(serve)[1:-1], values["verifier"], "--tls-key", "k.pem")
+    assert (done.code, "--tls-cert" in done.err) == (2, True)
+    shell.write("caxton.toml", plain + two_of(key, twin))
+    assert "audit.witnesses: names one twice" in shell("config", "check").out

@@ -306,5 +306,7 @@ async def test_a_folder_serves_one_witness_and_a_damaged_one_none(
 
     with pytest.raises(ConfigError, match="is damaged"):
         witness.newest(note.checkpoint.origin)
-    with pytest.raises(UsageError, match="not the name of a witness"):
-        key_of(studio.folder / "odd", "a b")
+    for odd in ("a b", "a+b", "", "https://a", "a\u202eb", "a" * 101):
+        with pytest.raises(UsageError, match="not the name of a witness"):
+            key_of(studio.folder / "odd", odd)
+    assert not (studio.folder / "odd").exists()

@@ -84,7 +84,8 @@ async def start(asking: Asking, fields: Mapping[str, str]) -> None:
 async def erased(asking: Asking, fields: Mapping[str, str]) -> str:
     """Erase a run, once the beginning of its id is typed."""
     run, keep = fields["run"], "keep_file" in fields
-    if fields.get("confirm", "").strip() != run[:_TYPED]:
+    typed = fields.get("confirm", "").strip()
+    if len(typed) < _TYPED or not run.startswith(typed):
         raise Refusal(
             "bad-request",
             "confirm: it is not the beginning of the id; nothing was erased",

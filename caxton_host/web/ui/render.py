@@ -168,7 +168,8 @@ def _size(value: JSON) -> int:
 
 
 def _short(name: str) -> str:
-    return name[:13]
+    # Behind the time, as the runs that answer calls of a run share it.
+    return name[:18]
 
 
 _FILTERS: Mapping[str, Callable[..., object]] = {

@@ -207,7 +207,7 @@ async def test_a_run_is_erased_once_its_id_is_typed(tmp_path: Path) -> None:
         done = await sent(client, "eraseRun", confirm=run[:13], **said)
         after = await client.get(done.headers["location"])
         again = await client.get(f"/ui/runs/{run}/erase")
-        twice = await sent(client, "eraseRun", confirm=run[:13], **said)
+        twice = await sent(client, "eraseRun", confirm=run[:18], **said)
 
     assert "What stays" in page.text
     assert (wrong.status_code, none) == (400, [])

@@ -79,6 +79,7 @@ async def test_a_call_of_an_agent_shows_the_calls_of_its_run_below_it(
     page = await page_of(office, run)
     async with browsing(office) as client:
         there = await client.get(f"/ui/runs/{child}?seq=4")
+        listed = await client.get("/ui/runs")
 
     below, deeper = lanes(page)
     assert below == [
@@ -89,6 +90,9 @@ async def test_a_call_of_an_agent_shows_the_calls_of_its_run_below_it(
     assert page.count("by a run of its own") == 2
     assert deeper == [(child_of(child, 3), "2", "mcp__demo__look")]
     assert "mcp__demo__none" in there.text.partition('id="chosen"')[2]
+    # They begin with the time at which the first of them was asked for.
+    shown = re.findall(r'<td data-label="Run">.*?<code>([^<]+)', listed.text)
+    assert len({*shown}) == len(shown) == 3
 
 
 async def test_who_may_not_see_a_run_sees_the_call_that_it_answers_alone(

@@ -19,7 +19,7 @@ from ..core.grants.grants import Grant, Rule, may_mean
 from ..core.limits import Limits
 from ..core.names import AGENTS, PROMPT, READ, is_server_name
 from ..core.pins import Pin, PublicKey
-from ..core.programs import LANGUAGES
+from ..core.programs import LANGUAGES, language_of
 from ..core.provenance import Origin
 from ..core.text.globs import Pattern
 from ..core.tools.schemas import bounded
@@ -150,6 +150,8 @@ def _check_program(agent: Agent, at: At) -> None:
             raise at.key("runtime").error(
                 "is set without a program", fix='add program = "FILE", or "caller"'
             )
+        if agent.module is not None and language_of(agent.module.name):
+            raise at.key("module").error("is a program", fix='write program = "FILE"')
         return
     if agent.module is not None:
         raise here.error("is set beside a module", fix="keep one of them")

@@ -404,6 +404,12 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         ("[agents.'a/b']", 'agents."a/b"', "not a valid name", "letters"),
         ("[agents.a]\nmodul = 'x'", "agents.a.modul", "unknown key", "module"),
         (
+            "[agents.a]\nmodule = 'dir/a.py'",
+            "agents.a.module",
+            "is a program",
+            'program = "',
+        ),
+        (
             "[agents.a]\nmodule = 'x'\nprogram = 'a.py'",
             "agents.a.program",
             "is set beside a module",

@@ -101,9 +101,18 @@ class Witnesses:
         if len(found) < self.audit.enough:
             if set_back:
                 raise set_back
-            why = f": {failed[0]}" if failed else ""
-            wanted = f"{self.audit.enough} of {len(self.audit.witnesses)} witnesses"
-            raise ToolError("transport", "unknown", f"not cosigned by {wanted}{why}")
+            names = [one.key.name for one in self.audit.witnesses]
+            why = "".join(
+                f"; {name}: {answer}"
+                for name, answer in zip(names, answers, strict=True)
+                if isinstance(answer, BaseException)
+            )
+            raise ToolError(
+                "transport",
+                "unknown",
+                f"{len(found)} of {len(names)} witnesses cosigned, of "
+                f"{self.audit.enough} wanted{why}",
+            )
         if set_back:
             # One of several may be wrong, or lie.
             _log.warning("%s. To fix: %s", set_back, set_back.fix)
@@ -145,11 +154,9 @@ class Witnesses:
                 )
             is_size = answer.headers.get("content-type", "").startswith(SIZE_TYPE)
             if answer.status != _CONFLICT or not is_size or known in {None, old}:
-                raise ToolError(
-                    "protocol", "yes", f"the witness {name} answered {answer.status}"
-                )
+                raise ToolError("protocol", "yes", f"it answered {answer.status}")
             self._seen[name] = known or 0
-        raise ToolError("protocol", "yes", f"the witness {name} goes on without end")
+        raise ToolError("protocol", "yes", "it goes on without end")
 
     async def _check_ahead(self, name: str, seen: int, size: int) -> NoReturn:
         """Raise what it means that a witness has seen more than a checkpoint."""
@@ -162,9 +169,7 @@ class Witnesses:
                 fix="caxton audit verify; was the database restored from a copy?",
             ) from None
         # Another host of this log was faster.
-        raise ToolError(
-            "protocol", "no", f"the witness {name} knows a newer checkpoint"
-        )
+        raise ToolError("protocol", "no", "it knows a newer checkpoint")
 
 
 def _size(body: bytes) -> int | None:
@@ -174,13 +179,12 @@ def _size(body: bytes) -> int | None:
 
 def _cosigned(note: Note, witness: Witness, body: bytes) -> Signature:
     """Return the valid signature of a witness in its answer."""
-    name = witness.key.name
     try:
         answered = parse_note(note.signed + b"\n" + body)
     except BadBytes:
         answered = replace(note, signatures=())
     if cosigned_at(answered, witness.key) is None:
-        raise ToolError("protocol", "yes", f"the witness {name} did not cosign")
+        raise ToolError("protocol", "yes", "it did not cosign")
     return answered.of_key(witness.key)[-1]
 
 

@@ -256,6 +256,10 @@ async def test_one_that_lies_lags_or_is_away_is_not_counted(studio: Studio) -> N
         studio.named.append(Named(url="http://127.0.0.1:9", key=bad.key.verifier()))
         async with studio.asking(quorum=1) as asked:
             assert cosigned_at(await asked.cosign(note), good.key.verifier()) == 7
+        async with studio.asking(quorum=2) as asked:
+            few = "1 of 2 witnesses cosigned, of 2 wanted; bad: cannot connect"
+            with pytest.raises(ToolError, match=few):
+                await asked.cosign(note)
 
 
 async def test_a_slower_request_never_sets_a_log_back(studio: Studio) -> None:

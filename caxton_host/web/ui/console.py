@@ -118,6 +118,8 @@ class Console:
             "again": f"{PATH}/runs",
             "again_label": "To the runs",
         }
+        if back := scope.get("caxton.form", {}).get("back"):
+            values |= {"again": _inside(back), "again_label": "Back"}
         if problem.kind == "unauthenticated":
             values |= {
                 "title": "You are not signed in any more",

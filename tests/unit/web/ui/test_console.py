@@ -434,6 +434,7 @@ async def test_a_changed_rule_shows_the_calls_that_it_would_deny_and_its_text(
         page = await client.get("/ui/agents/weather")
         strict = await sent(client, "judgeHistory", name="weather", **tried)
         gone = await client.get("/ui/agents/weather?toml=&rule=allow[1]")
+        empty = await sent(client, "judgeHistory", name="weather", toml="")
         past = {**tried, "until": "2020-01-01T00:00"}
         none = await sent(client, "judgeHistory", name="weather", **past)
 
@@ -446,6 +447,7 @@ async def test_a_changed_rule_shows_the_calls_that_it_would_deny_and_its_text(
     assert "in place of allow[1]" in strict.text
     assert "u{000d}" not in strict.text
     assert "Remove allow[1]" in gone.text
+    assert "To make it so" not in empty.text
     assert "No decision would change" in none.text
 
 
@@ -577,8 +579,11 @@ async def test_a_run_is_forked_with_less_than_its_grant(tmp_path: Path) -> None:
         new = path.split("/")[3].partition("?")[0]
         await office.done(new)
         denied = await client.get(f"/ui/runs/{new}?seq=2")
-        refused = await sent(client, "forkRun", run=run, seq="1", narrow=wrong)
+        back = {"back": f"/ui/runs/{run}?seq=2"}
+        refused = await sent(client, "forkRun", run=run, seq="1", narrow=wrong, **back)
 
+    # There the form is, and what was typed is one step back.
+    assert f'<a href="/ui/runs/{run}?seq=2">Back</a>' in refused.text
     assert "by <code>narrow</code>" in denied.text
     assert refused.status_code == 422
     assert "the narrowing:3: allow[1].tool: unknown key" in refused.text

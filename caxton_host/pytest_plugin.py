@@ -31,6 +31,7 @@ _MAX_NAME = 100
 _BUNDLE = ".caxton"
 _HARNESS = pytest.StashKey["Harness"]()
 _GOLDEN = pytest.StashKey[tuple[Path, "GoldenRuns"]]()
+_COLLECTED = pytest.StashKey[bool]()
 
 
 class CaxtonAgent(Protocol):
@@ -169,7 +170,18 @@ def pytest_collect_file(
     folder, _ = parent.config.stash[_GOLDEN]
     if not file_path.is_relative_to(folder):
         return None
+    parent.config.stash[_COLLECTED] = True
     return _BundleFile.from_parent(parent, path=file_path)  # pyright: ignore[reportUnknownMemberType]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(
+    session: pytest.Session, items: list[pytest.Item]
+) -> None:
+    """Fail if pytest passed over each bundle; an error would stop xdist's workers."""
+    stash = session.config.stash
+    if _GOLDEN in stash and _COLLECTED not in stash:
+        items.append(_NoRun.from_parent(session, name=stash[_GOLDEN][0].name))  # pyright: ignore[reportUnknownMemberType]
 
 
 class _BundleFile(pytest.File):
@@ -181,9 +193,10 @@ class _BundleFile(pytest.File):
 
         _, golden = self.config.stash[_GOLDEN]
         try:
-            name = _ODD.sub("-", golden.name(self.path))[:_MAX_NAME]
+            name = golden.name(self.path)
         except (CaxtonError, OSError):
             name = self.path.stem
+        name = _ODD.sub("-", name)[:_MAX_NAME]
         yield _GoldenRun.from_parent(self, name=name)  # pyright: ignore[reportUnknownMemberType]
 
 
@@ -211,6 +224,19 @@ class _GoldenRun(pytest.Item):
     def reportinfo(self) -> tuple[Path, None, str]:
         """Return what the report calls it."""
         return self.path, None, self.name
+
+
+class _NoRun(_GoldenRun):
+    """Stands for a folder of whose bundles none was collected."""
+
+    def runtest(self) -> None:
+        """Fail."""
+        from .errors import UsageError  # noqa: PLC0415 -- only for who uses it
+
+        raise UsageError(
+            f"pytest collects no bundle in {self.config.stash[_GOLDEN][0]}",
+            fix="name a folder of files, not one that norecursedirs or --ignore has",
+        )
 
 
 def _told(exc: Exception) -> str:

@@ -179,7 +179,7 @@ _ANEW = "restore the file from version control, or export the run again"
 
 
 def _unverified(path: Path, why: str, fix: str) -> UsageError:
-    return UsageError(f"{path.name} is not verified: {plain(why)}", fix=fix)
+    return UsageError(f"{plain(path.name)} is not verified: {plain(why)}", fix=fix)
 
 
 def _key(text: str) -> bytes:

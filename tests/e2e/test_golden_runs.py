@@ -124,10 +124,33 @@ def test_a_bundle_that_is_not_verified_fails_and_is_not_interpreted(
         ]
     )
 
+    # A name can neither forge a line of the report nor steer the terminal.
+    bundle.rename(bundle.with_name("x.old"))
+    bundle.with_name("a\nFORGED\x1b[31m\u202e.caxton").touch()
+    forged = run(pytester, *edited)
+    forged.stdout.fnmatch_lines(
+        ["*_ a-FORGED-31m- _*", "'a?nFORGED?x1b*31m?u202e.caxton' is not verified: *"]
+    )
+
     for options, said in REFUSED.items():
         refused = run(pytester, *options.split())
         assert refused.ret == pytest.ExitCode.USAGE_ERROR
         refused.stderr.fnmatch_lines([said, "To fix: *"])
+
+
+@pytest.mark.parametrize("folder", ["build", "golden/.old"])
+def test_a_folder_that_pytest_passes_over_fails(
+    project: Shell, pytester: pytest.Pytester, folder: str
+) -> None:
+    Path("test_other.py").write_text("def test_other(): pass\n", encoding="utf-8")
+    Path("golden/lima.caxton").rename("lima")
+    Path(folder).mkdir()
+    Path("lima").rename(f"{folder}/lima.caxton")
+    named = f"--caxton-history={Path(folder).parts[0]}"
+    for many in ((), ("-n", "1")):
+        refused = run(pytester, named, *many)
+        refused.assert_outcomes(passed=1, failed=1)
+        refused.stdout.fnmatch_lines(["pytest collects no bundle in *", "To fix: *"])
 
 
 def test_a_sample_has_each_sequence_once_and_no_module(

@@ -39,7 +39,6 @@ from ..core.log.events import (
     RunErased,
     RunQueued,
     RunStarted,
-    from_payload,
 )
 from ..core.log.tree import inclusion, is_consistent
 from ..core.names import RUN
@@ -48,6 +47,7 @@ from ..lib.codec import decode_trusted
 from ..lib.signing import judge
 from ..ports.log import EventLog, Trace
 from ..ports.placement import Within
+from .drafts import event_in
 
 #: Bytes of a bundle, which is kept in memory.
 MAX_BUNDLE = 1 << 30
@@ -58,7 +58,7 @@ def read_bundle(path: Path) -> Bundle:
     Return the bundle in a file.
 
     Raises:
-        UsageError: It is no file, or too large.
+        UsageError: It is no file, too large, or of a later version.
 
         BadBytes: It holds no bundle.
     """
@@ -393,8 +393,9 @@ def _refuse(stream: str) -> NoReturn:
 def _recorded(stream: str, event: Sealed, last: int) -> Recorded:
     known = None
     if event.payload is not None:
-        payload = decode_trusted(event.payload)
-        known = from_payload(event.type, event.schema_version, payload)
+        known = event_in(
+            stream, event.seq, event.type, event.schema_version, event.payload
+        )
     return Recorded(
         position=last + 1,
         stream=stream,

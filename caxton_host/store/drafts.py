@@ -36,6 +36,7 @@ from ..ports.watch import Clock
 #: Gives that many random bytes: `os.urandom`.
 Entropy: TypeAlias = Callable[[int], bytes]
 
+LOOK = "run `caxton audit verify`"
 CONFLICT = "another host drives this run now"
 CONFLICT_FIX = "see what it does with `caxton events tail RUN`"
 
@@ -160,6 +161,22 @@ def parent_of(started: Event | None) -> str | None:
     """Return the run that a run was forked from, by its first event."""
     fork = started.forked_from if isinstance(started, RunStarted) else None
     return str(fork["run"]) if fork else None
+
+
+def event_in(stream: str, seq: int, type_: str, version: int, payload: bytes) -> Event:
+    """
+    Return an event from stored columns.
+
+    Raises:
+        LogBrokenError: It was changed, or a later version wrote it.
+    """
+    try:
+        return from_payload(type_, version, decode_trusted(payload))
+    except (ValueError, TypeError, AttributeError, LogBrokenError) as exc:
+        raise LogBrokenError(
+            f"event {seq} of {stream} cannot be read: {exc}",
+            fix=getattr(exc, "fix", "") or LOOK,
+        ) from None
 
 
 def parent_in(type_: str, version: int, payload: bytes) -> str | None:

@@ -20,14 +20,14 @@ from typing import Literal, TypeAlias, TypeVar
 
 import sqlalchemy as sa
 
-from ..core.log.events import Event, Recorded, RunErased, from_payload
+from ..core.log.events import Recorded, RunErased
 from ..core.log.runs import EVERY, Mark, RunFilter, RunRow
 from ..core.log.tree import Frontier
 from ..core.names import RUN, run_of, stream_of
 from ..errors import CursorError, LogBrokenError, NotFoundError, StoreError
-from ..lib.codec import decode_trusted, sha256
+from ..lib.codec import sha256
 from .database import Columns, Database, Query, pages
-from .drafts import chosen
+from .drafts import LOOK, chosen, event_in
 from .erasure import erased_runs
 from .lists import (
     begins,
@@ -59,7 +59,6 @@ _T = TypeVar("_T")
 _POLL = 0.05
 
 _PAGE = 1000
-_LOOK = "run `caxton audit verify`"
 _MATCHES = 6
 _EVENTS = sa.select(
     events.c.position,
@@ -517,25 +516,17 @@ def _recorded(columns: Columns) -> Recorded:
         trace_id=trace_id,
         span_id=span_id,
         hash=hash_,
-        event=None if payload is None else _event(stream, seq, type_, version, payload),
+        event=None
+        if payload is None
+        else event_in(stream, seq, type_, version, payload),
     )
-
-
-def _event(stream: str, seq: int, type_: str, version: int, payload: bytes) -> Event:
-    try:
-        return from_payload(type_, version, decode_trusted(payload))
-    except (ValueError, TypeError, AttributeError, LogBrokenError) as exc:
-        raise LogBrokenError(
-            f"event {seq} of {stream} cannot be read: {exc}",
-            fix=getattr(exc, "fix", "") or _LOOK,
-        ) from None
 
 
 def _unchanged(digest: str, data: bytes) -> bytes:
     if sha256(data) != digest:
         raise LogBrokenError(
             f"the bytes kept as {digest} were changed",
-            fix=_LOOK,
+            fix=LOOK,
         )
     return data
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import os
+import runpy
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import IO, Any, cast
 
 import pytest
 
 from caxton_host.core.analysis.rejudge import ASKS
 from caxton_host.core.calls import Denied
+from caxton_host.core.log.bundle import parse_bundle
 from caxton_host.core.log.events import EVENT_TYPES, ToolInvoked
 from caxton_host.core.log.projection import summarise
 from caxton_host.lib.json_schema import input_check
 from caxton_host.lib.machine import SystemClock
+from caxton_host.lib.signing import Keyring
 from caxton_host.runs.explain import explained_call, explanation
 from caxton_host.runs.recording import Recording, schemas_of
 from caxton_host.runs.replay import replay
 from caxton_host.sandbox import WasmSandbox
+from caxton_host.store.bundle_store import BundleStore, check_bundle
+from caxton_host.store.export import export
 from caxton_host.store.sql import SqlStore
 from caxton_host.store.verify import verify
 from caxton_host.telemetry import NoTelemetry
@@ -52,6 +59,13 @@ async def sandbox(
     folder = tmp_path_factory.mktemp("corpus")
     async with WasmSandbox(folder / "cache", b"k" * 32) as it:
         yield it
+
+
+@pytest.fixture(scope="module")
+def judge() -> Callable[[IO[bytes], list[bytes]], tuple[str, int]]:
+    """Return the verifier that has nothing of this host."""
+    reference = Path(__file__).parents[2] / "docs" / "reference"
+    return cast("Any", runpy.run_path(str(reference / "verify_bundle.py"))["judge"])
 
 
 @pytest.mark.parametrize("name", files.names())
@@ -96,6 +110,34 @@ async def test_log_comes_to_the_end_it_had(
                     assert call.rule == named
                 else:
                     assert call.rule == call.verdicts[0][1].rule
+
+
+@pytest.mark.parametrize("name", files.names())
+async def test_log_is_the_same_as_a_bundle(
+    name: str,
+    tmp_path: Path,
+    sandbox: WasmSandbox,
+    judge: Callable[[IO[bytes], list[bytes]], tuple[str, int]],
+) -> None:  # laws 5 and 6
+    log = files.read(name)
+    run_id, keyring = log.about["run_id"], Keyring(tmp_path / "state")
+    async with SqlStore.open(
+        files.load(log, tmp_path / "log.db"),
+        clock=SystemClock(),
+        entropy=os.urandom,
+        signer=keyring,
+    ) as store:
+        data = await export(
+            store.reader, run_id, await store.seal(), keyring.public_key()
+        )
+
+    bundle = parse_bundle(iter(data.splitlines(keepends=True)))
+    assert check_bundle(bundle, [keyring.public_key()]).verdict == "intact"
+    assert judge(io.BytesIO(data), [keyring.public_key()]) == ("intact", 0)
+    found = await replay(
+        run_id, store=BundleStore(bundle), sandbox=sandbox, telemetry=NoTelemetry()
+    )
+    assert found.verdict == log.about["verdict"]
 
 
 def test_each_scene_has_its_log() -> None:

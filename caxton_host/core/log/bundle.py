@@ -27,11 +27,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NoReturn, TypeVar, cast
 
-from ...errors import BadBytes
+from ...errors import BadBytes, UsageError
 from ..names import RUN, stream_of
 from .chain import SALT_SIZE
 
 TYPE = "caxton.bundle/v1"
+_LATER = [f"caxton.bundle/v{number}" for number in range(2, 10)]
 MAX_HEADER = 1 << 20
 #: A module of 32 MiB in Base64, with the rest of its line.
 MAX_LINE = 48 << 20
@@ -276,6 +277,8 @@ def parse_bundle(lines: Iterator[bytes]) -> Bundle:
 
     Raises:
         BadBytes: It is not a bundle, or exceeds a limit of bundles.
+
+        UsageError: It is a bundle of a later version.
     """
     header = _header(_object(next(lines, b""), MAX_HEADER, "the header"))
     numbered = enumerate(lines, 2)
@@ -330,14 +333,19 @@ def _object(line: bytes, limit: int, where: str) -> dict[str, Any]:
 
 
 def _header(value: dict[str, Any]) -> Header:
-    where = "the header"
+    where, type_ = "the header", value.get("$type")
+    if type_ in _LATER:
+        raise UsageError(
+            f"the file is a {type_}, which this version does not know",
+            fix="use the later version of caxton-host that wrote it",
+        )
+    if type_ != TYPE:
+        _bad(where, f"not {TYPE}")
     _keys(
         value,
         {"$type", "blobs", "checkpoint", "earlier", "key", "run", "streams"},
         where,
     )
-    if value["$type"] != TYPE:
-        _bad(where, f"not {TYPE}")
     parts = _each(value["streams"], MAX_STREAMS, _part, where)
     if not parts or sum(part.events for part in parts) > MAX_EVENTS:
         _bad(where, f"no stream, or more than {MAX_EVENTS} events")

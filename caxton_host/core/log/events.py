@@ -939,16 +939,16 @@ def from_payload(type_: str, version: int, payload: Payload) -> Event:
     defaults.
 
     Raises:
-        LogBrokenError: The type is unknown, or a key without a default is missing.
+        LogBrokenError: The type or its schema version is unknown, or a key without a
+            default is missing.
     """
     cls = EVENT_TYPES.get(type_)
     if cls is None:
-        raise LogBrokenError(
-            f"unknown event type {type_!r}",
-            fix="if a later version of caxton-host wrote it, use that one",
-        )
+        raise _unknown(f"event type {type_!r}")
     while upcast := UPCASTERS.get((type_, version)):
         payload, version = upcast(payload), version + 1
+    if version != cls.schema:
+        raise _unknown(f"schema version {version} of {type_}")
     known = _KNOWN[type_]
     if payload.keys() <= known:
         given: dict[str, object] = dict(payload)
@@ -962,6 +962,13 @@ def from_payload(type_: str, version: int, payload: Payload) -> Event:
         return cls(**given)
     except TypeError as exc:
         raise LogBrokenError(f"{type_} does not fit version {version}: {exc}") from exc
+
+
+def _unknown(what: str) -> LogBrokenError:
+    return LogBrokenError(
+        f"unknown {what}",
+        fix="if a later version of caxton-host wrote it, use that one",
+    )
 
 
 #: The event that records each outcome: the call, and fields of the outcome.

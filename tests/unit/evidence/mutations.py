@@ -170,7 +170,7 @@ def resigned(chance: random.Random) -> bytes:
     stream, event = log.events[at]
     changed = _changed(chance, event)
     log.events[at] = stream, changed
-    _chain(log)
+    chain(log)
     if erased:
         log.erasures["run/a"] = log.of("host/1")[-1]
     which = chance.choice(("run/a", ("run/a", 2), ("run/a", 3)))
@@ -205,7 +205,7 @@ SIGNABLE: tuple[Any, ...] = (
 )
 
 
-def _chain(log: Log) -> None:
+def chain(log: Log) -> None:
     heads: dict[str, bytes] = {}
     for number, (stream, event) in enumerate(log.events):
         digest = event.digest

@@ -183,6 +183,17 @@ def test_unknown_type_is_a_broken_log() -> None:
     assert "later version" in found.value.fix
 
 
+@pytest.mark.parametrize("version", [0, 2])
+def test_event_of_another_schema_version_is_not_read_as_one_of_this(
+    version: int,
+) -> None:
+    with pytest.raises(
+        LogBrokenError, match=f"schema version {version} of RunSuspended"
+    ) as found:
+        from_payload("RunSuspended", version, {"reason": "x"})
+    assert "later version" in found.value.fix
+
+
 @pytest.mark.parametrize("name", sorted(EVENT_TYPES))
 def test_missing_key_without_a_default_is_a_broken_log(name: str) -> None:
     assert any(f.default is MISSING for f in fields(EVENT_TYPES[name]))

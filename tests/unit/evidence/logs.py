@@ -130,9 +130,12 @@ class Log:
         return index, tuple(proof)
 
     def _erasure(self, event: Sealed) -> Erasure:
-        index, proof = self._place("host/1", event)
-        previous = self.of("host/1")[event.seq - 2].hash
-        return Erasure(stream="host/1", previous=previous, index=index, proof=proof)
+        index = self.hashes.index(event.hash)
+        (proof,), stream = prove(self.hashes, [index]), self.events[index][0]
+        previous = self.of(stream)[event.seq - 2].hash
+        return Erasure(
+            stream=stream, previous=previous, index=index, proof=tuple(proof)
+        )
 
     @property
     def hashes(self) -> list[bytes]:
@@ -300,7 +303,11 @@ def _erased() -> Mapping[str, tuple[bytes, str]]:
     dropped.remove("run/a", [3])
     unsaid = small()
     unsaid.remove("run/a", [1, 2, 3, 4])
-    fork = ("run/a", 2), ("run/b", 3), "run/c"
+    own = small()
+    of_own = RunErased(run="a", actor=ANN, reason="asked", events=5)
+    own.erasures["run/a"] = own.append("run/a", of_own)
+    own.remove("run/a", range(1, 6))
+    fork, named = (("run/a", 2), ("run/b", 3), "run/c"), b'"stream":"host/1'
     return {
         "erased": (erased, "intact"),
         "erased-parent": (whole.bundle(*fork), "intact"),
@@ -308,6 +315,8 @@ def _erased() -> Mapping[str, tuple[bytes, str]]:
         "erased-of-another": (other.bundle("run/a"), "broken"),
         "erased-fewer": (less.bundle("run/a"), "broken"),
         "erased-more": (late.bundle("run/a"), "broken"),
+        "erased-by-its-own-end": (own.bundle("run/a"), "broken"),
+        "erased-in-a-long-name": (_swap(erased, named, named + b"h" * 300), "broken"),
         "erased-restored": (restored.bundle("run/a"), "broken"),
         "erased-moved": (
             erased.replace(b'"erased":{"index":14', b'"erased":{"index":13'),

@@ -228,6 +228,7 @@ def test_a_log_that_was_rewritten_does_not_fit_an_older_checkpoint() -> None:
     same = signed(small().checkpoint(7), OLD)
     (fault,) = ours(other.bundle("run/a"), same).faults
     assert fault.kind == "rewritten"
+    assert "with the 7 events that were signed" in fault.message
     again = Log()
     again.run("a")
     (fault,) = ours(again.bundle("run/a"), old).faults
@@ -240,6 +241,8 @@ async def test_a_bundle_is_a_store_that_takes_nothing() -> None:
     events = await store.read("run/c")
     assert [event.seq for event in events] == [1, 2, 3, 4]
     assert [type(event.event).__name__ for event in events][-1] == "RunCompleted"
+    # At the earliest, by what the bundle proves of its last event.
+    assert {event.position for event in events} == {bundle.header.parts[2].index + 1}
     assert len(await store.read("run/a")) == 2
     assert await store.read("run/none") == []
     (digest,) = bundle.blobs

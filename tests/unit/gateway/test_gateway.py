@@ -647,6 +647,24 @@ async def test_call_that_is_cancelled_while_it_waits_for_its_turn_was_not_sent(
     assert len(scene.gate.recorder.journal.in_doubt) == 0
 
 
+async def test_call_that_is_cancelled_after_its_turn_may_have_been_sent() -> None:
+    # law 7
+    class Working(FakeTools):
+        async def call_tool(self, request: ToolRequest) -> Completed:
+            with request.queued():
+                pass
+            await asyncio.sleep(30)
+            raise AssertionError
+
+    scene = Scene(Working({}))
+
+    await cancelled(scene)
+
+    end = scene.log.events[-1]
+    assert isinstance(end, ToolFailed)
+    assert (end.kind, end.sent) == ("cancelled", "unknown")
+
+
 async def test_call_whose_lease_ran_out_while_it_waited_is_not_sent() -> None:
     class Leased(MemoryLog):
         lease = True
@@ -665,6 +683,21 @@ async def test_call_whose_lease_ran_out_while_it_waited_is_not_sent() -> None:
         await scene.gate.call(WEATHER)
 
     assert (scene.tools.asked, scene.log.events) == ([], [invoked()])
+
+
+async def test_admitted_call_that_is_given_up_is_closed_once_and_not_sent() -> None:
+    # law 2
+    scene = Scene()
+    pending = scene.gate.recall(WEATHER)
+    await scene.gate.admit((pending,))
+
+    scene.gate.give_up(pending)
+    scene.gate.give_up(pending)
+
+    _, end = scene.log.events
+    assert isinstance(end, ToolFailed)
+    assert (end.kind, end.sent) == ("cancelled", "no")
+    assert scene.tools.asked == []
 
 
 async def test_call_stays_open_if_its_host_leaves_before_it_was_sent() -> None:

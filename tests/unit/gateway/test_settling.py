@@ -119,6 +119,15 @@ async def test_money_is_counted_by_the_price_of_the_call() -> None:
     assert scene.spends == [{key: 10 * UNIT}, {key: 30 * UNIT}]
 
 
+async def test_answer_settles_the_budget_of_a_rule_for_that_one_tool() -> None:
+    only = (Pattern.parse("bank/pay"),)
+    scene = Scene(granted(DAILY, tools=only), bank=says(3))
+
+    await scene.pay()
+
+    assert settled(scene) == [{KEY: 3 * UNIT}]
+
+
 # -- never over by more than the calls in flight --------------------------------
 
 
@@ -328,6 +337,20 @@ async def test_budget_of_a_caller_is_settled_in_its_name() -> None:
 
     assert scene.used == {f"lead/{KEY}": 33 * UNIT}
     assert settled(scene) == [{f"@lead/{KEY}": 33 * UNIT}]
+
+
+async def test_each_of_two_owners_pays_by_its_own_price() -> None:
+    cheap, dear = (
+        granted(replace(DAILY, by="amount", prices={"m": n * PRICE_UNIT}))
+        for n in (1, 3)
+    )
+    scene = Scene(dear, bank=says(4))
+    scene.journal.bind(Bound(name="parent", grant=cheap, owner="lead"))
+
+    await scene.pay(1, "m")
+
+    key = "pay1/cost/day/result$.usage"
+    assert settled(scene) == [{key: 12 * UNIT, f"@lead/{key}": 4 * UNIT}]
 
 
 async def test_digest_of_an_answer_is_the_same_with_a_budget() -> None:  # law 5

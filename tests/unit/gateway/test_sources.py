@@ -101,6 +101,24 @@ async def test_run_without_such_a_rule_records_nothing_of_sources() -> None:
     assert call.sources is None
 
 
+async def test_name_that_leads_nowhere_is_denied_and_has_no_sources() -> None:  # law 2
+    async def script(door: Door, guest: Guest) -> Ending:
+        del guest
+        await door.call(b"nothing", codec.encode({"city": "Oslo"}), 1)
+        return ended()
+
+    scene = Scene(script)
+    grant = Grant(allow=(rule(1, "demo/*", city=FROM),))
+    scene.request = replace(scene.request, grant=grant, input="Oslo")
+
+    events = await scene.run()
+
+    (call,), (denied,) = of(events, ToolInvoked), of(events, ToolDenied)
+    assert isinstance(call, ToolInvoked)
+    assert isinstance(denied, ToolDenied)
+    assert (call.sources, denied.code) == (None, "not_granted")
+
+
 async def test_person_is_asked_about_a_value_from_elsewhere_and_sees_its_sources() -> (
     None
 ):

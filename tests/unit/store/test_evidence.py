@@ -230,6 +230,10 @@ async def test_a_large_log_is_judged_alike(
     forge(tmp_path, edit_and_recompute)
     found = await checked(tmp_path, first, last)
     assert [fault.kind for fault in found.faults] == ["rewritten"]
+    # Only the last that is compared shows it.
+    forge(tmp_path, lambda connection: connection.execute("DELETE FROM checkpoints"))
+    found = await checked(tmp_path, last)
+    assert [fault.kind for fault in found.faults] == ["rewritten"]
 
 
 async def test_a_verification_tells_how_far_it_is_and_is_ended_by_who_is_told(
@@ -307,17 +311,24 @@ async def test_a_cut_tail_without_the_tree_is_found_by_the_tree(tmp_path: Path) 
             await store.seal()
 
 
-async def test_an_event_removed_without_more_is_found_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [2, 1000])
+async def test_an_event_removed_without_more_is_found_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: int
+) -> None:
+    monkeypatch.setattr("caxton_host.store.verify._AT_ONCE", page)
     await written(tmp_path)
 
     def change(connection: sqlite3.Connection) -> None:
-        connection.execute("DELETE FROM payloads WHERE position = 5")
-        connection.execute("DELETE FROM events WHERE position = 5")
+        for position in (5, 12):
+            for table in ("payloads", "events"):
+                connection.execute(f"DELETE FROM {table} WHERE position = {position}")
 
     forge(tmp_path, change)
-    kinds = [fault.kind for fault in (await checked(tmp_path)).faults]
-    assert kinds[0] == "missing"
-    assert kinds.count("missing") == 2  # in its stream, and in the log
+    faults = (await checked(tmp_path)).faults
+    assert faults[0].kind == "missing"
+    # In the log the first is told: what follows is shifted.
+    of_log = [one.message for one in faults if one.kind == "missing" and not one.stream]
+    assert of_log == ["the event at position 5 of the log is missing"]
 
 
 FORGED: dict[str, tuple[str, str]] = {
@@ -365,6 +376,32 @@ async def test_a_log_signed_by_another_is_of_an_unknown_signer(tmp_path: Path) -
         assert found.signer is not None
         assert found.signer.public_key == key
     assert (await checked(tmp_path, told[0], trusted=[key])).verdict == "intact"
+
+
+async def test_a_copy_may_lag_behind_a_checkpoint_that_was_kept_elsewhere(
+    tmp_path: Path,
+) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    async with opened(tmp_path) as store:
+        log = store.create("run/a")
+        await log.append(run_started())
+        await store.seal()
+        with (
+            closing(sqlite3.connect(tmp_path / "caxton.db")) as one,
+            closing(sqlite3.connect(copy / "caxton.db")) as other,
+        ):
+            one.backup(other)
+        await log.append(line(1), line(2))
+        note = await store.seal()
+    keys = Keyring(tmp_path / "state").known()
+
+    async with opened(copy, write=False) as store:
+        late = await verify(store.reader, trusted=keys, outside=[note], copy=True)
+        cut = await verify(store.reader, trusted=keys, outside=[note])
+
+    assert (late.verdict, late.lag) == ("intact", 2)
+    assert [fault.kind for fault in cut.faults] == ["cut"]
 
 
 async def test_a_checkpoint_of_another_log_is_named(tmp_path: Path) -> None:

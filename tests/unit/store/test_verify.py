@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from caxton_host.core.log.chain import Verdict
 from caxton_host.errors import LogBrokenError
@@ -63,6 +64,7 @@ PAYLOAD = f"position = (SELECT position FROM events WHERE {VICTIM})"
         (f"UPDATE events SET trace_id = NULL WHERE {VICTIM}", "it is not"),
         (f"UPDATE events SET span_id = 'c' WHERE {VICTIM}", "it is not"),
         (f"UPDATE events SET recorded_at = 'now' WHERE {VICTIM}", "a column"),
+        (f"UPDATE events SET hash = printf('%032d', 0) WHERE {VICTIM}", "it is not"),
         (f"UPDATE events SET recorded_at = -1 WHERE {VICTIM}", "a column"),
         (f"UPDATE events SET type = x'ff' WHERE {VICTIM}", "a column"),
         (f"UPDATE payloads SET payload = 'text' WHERE {PAYLOAD}", "a column"),
@@ -82,6 +84,22 @@ async def test_changed_event_is_found(tmp_path: Path, change: str, reason: str) 
     assert verdict.first_bad is not None
     assert verdict.first_bad[:2] == ("run/b", 3)
     assert reason in verdict.first_bad[2]
+
+
+async def test_text_that_is_not_utf_8_is_read_by_the_verification_alone(
+    tmp_path: Path,
+) -> None:
+    await write(tmp_path)
+    change = f"UPDATE events SET type = CAST(x'ff' AS TEXT) WHERE {VICTIM}"
+    assert (await tamper(tmp_path, change)).faults
+
+    async with open_store(tmp_path, write=False) as store:
+        assert (await verify(store.reader)).faults
+        with (
+            store.engine.connect() as connection,
+            pytest.raises(OperationalError, match="UTF-8"),
+        ):
+            connection.exec_driver_sql("SELECT type FROM events").all()
 
 
 async def test_events_that_changed_places_are_found(tmp_path: Path) -> None:

@@ -303,6 +303,26 @@ def test_of_many_refusals_the_one_that_came_furthest_is_told() -> None:
     assert (verdict.code, verdict.rule) == ("budget", "allow[2]")
 
 
+def test_of_refusals_that_came_equally_far_the_first_is_told() -> None:
+    spent = [allow("demo/echo", name=f"allow[{n}]", calls=0) for n in (1, 2)]
+
+    verdict = judged(Grant(allow=(*spent,)), ECHO)
+
+    assert isinstance(verdict, Denied)
+    assert verdict.rule == "allow[1]"
+
+
+def test_next_session_counts_on_from_all_that_one_has_counted() -> None:
+    tally = Tally(Counter({"allow[1]": 2}), spent=Counter({"pay/sum": 5}))
+    tally.called |= {("crm", "find"), ("crm", "send")}
+    tally.done.add(("crm", "find"))
+
+    after = Tally()
+    after.carry(tally.carried)
+
+    assert after == tally
+
+
 def test_every_rule_can_say_why_it_does_not_allow_a_call() -> None:
     late = replace(allow("demo/*"), expires=0)
     other = allow("shell/*", name="allow[2]")

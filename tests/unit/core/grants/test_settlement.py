@@ -276,6 +276,17 @@ def test_grant_that_binds_later_counts_what_earlier_answers_say(live: bool) -> N
     assert journal.tallies.of(TODAY).spent == {KEY: 900 * UNIT + 2000 * UNIT}
 
 
+def test_grant_that_binds_later_counts_by_the_price_of_each_call() -> None:
+    priced = tokens(by="model", prices={"m-small": MICRO, "m-large": 20 * MICRO})
+    journal = Journal()
+    journal.apply(intent(), 1)
+    journal.apply(completed(), 2)
+
+    journal.bind(Bound(name=TODAY, grant=chatting(priced)))
+
+    assert journal.tallies.of(TODAY).spent == {f"model/{priced.key}": 900}
+
+
 def test_error_of_a_tool_is_no_success_for_a_grant_that_binds_later() -> None:
     journal = Journal()
     journal.apply(intent(), 1)

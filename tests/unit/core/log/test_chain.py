@@ -36,6 +36,15 @@ def test_envelope_is_the_msgpack_array_that_is_documented(
     assert envelope(*head) == codec.encode([1, *head])
 
 
+def test_first_bad_event_is_of_the_first_fault_that_names_one() -> None:
+    of_stream = Fault(kind="tree", message="m", stream="run/a")
+    of_event = Fault(kind="chain", message="n", stream="run/b", seq=3)
+
+    found = Verdict(streams=2, events=9, faults=(of_stream, of_event))
+
+    assert found.first_bad == ("run/b", 3, "n")
+
+
 @pytest.mark.parametrize("length", [0, 31, 32, 255])
 def test_envelope_holds_names_of_every_length(length: int) -> None:
     assert envelope("s" * length, 1, "T", 1, 0) == codec.encode(

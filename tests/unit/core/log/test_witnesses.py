@@ -94,6 +94,20 @@ def test_what_is_no_submission_is_refused(data: bytes) -> None:
         parse_submission(data)
 
 
+def test_a_submission_is_parsed_only_up_to_its_largest_size() -> None:  # law 9
+    with pytest.raises(BadBytes, match="the first line"):
+        parse_submission(b"x" * MAX_SUBMISSION)
+    with pytest.raises(BadBytes, match="allowed"):
+        parse_submission(b"x" * (MAX_SUBMISSION + 1))
+
+
+def test_a_proof_has_at_most_63_hashes() -> None:
+    proof = (bytes(32),) * 63
+    most = Submission(old=1, proof=proof, note=note(2))
+
+    assert parse_submission(most.to_bytes()).proof == proof
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_submission_or_refused(data: bytes) -> None:
     for text in (data, b"old 1\n\n" + data, WHOLE + data):
@@ -169,6 +183,15 @@ def test_the_largest_checkpoint_of_a_quorum_counts() -> None:
     assert found is not None
     assert found.checkpoint.size == 3
     assert witnessed(notes[1:], both, 2) is None
+
+
+@pytest.mark.parametrize(("time", "count"), [(2**63 - 1, 1), (2**63, 0)])
+def test_a_cosignature_has_a_time_that_fits_a_signed_number(
+    time: int, count: int
+) -> None:
+    found = cosignatures(cosigned(5, KEY, time=time), KEY.verifier())
+
+    assert len([*found]) == count
 
 
 def test_a_cosignature_of_something_else_is_none() -> None:

@@ -299,6 +299,9 @@ def _erased() -> Mapping[str, tuple[bytes, str]]:
     restored = small()
     restored.erase("run/a")
     restored.events[1:3] = small().events[1:3]
+    whole_again = small()
+    whole_again.erase("run/a")
+    whole_again.events[1:5] = small().events[1:5]
     dropped = small()
     dropped.remove("run/a", [3])
     unsaid = small()
@@ -318,6 +321,7 @@ def _erased() -> Mapping[str, tuple[bytes, str]]:
         "erased-by-its-own-end": (own.bundle("run/a"), "broken"),
         "erased-in-a-long-name": (_swap(erased, named, named + b"h" * 300), "broken"),
         "erased-restored": (restored.bundle("run/a"), "broken"),
+        "erased-and-all-restored": (whole_again.bundle("run/a"), "broken"),
         "erased-moved": (
             erased.replace(b'"erased":{"index":14', b'"erased":{"index":13'),
             "broken",

@@ -23,6 +23,7 @@ from caxton_host.core.log.checkpoint import Note
 from caxton_host.core.log.events import LogWritten
 from caxton_host.errors import BadBytes, NotFoundError, StoreError, UsageError
 from caxton_host.lib.signing import judge
+from caxton_host.store import bundle_store
 from caxton_host.store.bundle_store import (
     MAX_BUNDLE,
     BundleStore,
@@ -263,9 +264,28 @@ async def test_an_erased_event_has_no_content() -> None:
     assert [event.event for event in events] == [None, None, None, None]
 
 
-def test_a_file_is_read_line_by_line(tmp_path: Path) -> None:
+def test_the_erasure_of_a_run_is_among_its_events() -> None:
+    bundle = parse_bundle(iter(io.BytesIO(vectors()["erased"][0]).readlines()))
+    *own, erasure = BundleStore(bundle).recorded()
+    assert {event.stream for event in own} == {"run/a"}
+    assert (erasure.stream, erasure.type) == ("host/1", "RunErased")
+
+
+@pytest.mark.parametrize("name", ["no-checkpoint", "key-of-another"])
+def test_who_signed_a_forged_checkpoint_is_not_trusted(name: str) -> None:
+    signer = ours(vectors()[name][0]).signer
+    assert signer is not None
+    assert not signer.trusted
+
+
+def test_a_file_is_read_line_by_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "run.caxton"
     file.write_bytes(vectors()["run"][0])
+    header, *lines = file.read_bytes().splitlines(keepends=True)
+    monkeypatch.setattr(bundle_store, "MAX_HEADER", len(header))
+    monkeypatch.setattr(bundle_store, "MAX_LINE", max(map(len, lines)))
     assert check_bundle(read_bundle(file), TRUSTED).verdict == "intact"
 
 

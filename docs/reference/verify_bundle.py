@@ -140,8 +140,7 @@ def chained(event, stream, previous):  # the hash of an event
     digest = unhex(event["digest"])
     if "payload" in event:
         check(sha(unhex(event["salt"], 16), unbase64(event["payload"])) == digest, "a payload")
-    for key in ("seq", "version", "at"):
-        number(event[key])
+    [number(event[key]) for key in ("seq", "version", "at")]
     ids = [None if event[key] is None else text(event[key]) for key in ("trace", "span")]
     head = [text(stream), event["seq"], text(event["type"]), event["version"], event["at"], *ids]
     check(sha(previous, b"\x98\1", *map(packed, head), digest) == unhex(event["hash"]), "an event")
@@ -171,8 +170,9 @@ def read_stream(part, lines, before, size, root, trusted):  # its last event, an
     return {"run": stream[4:], "seq": part["events"], "hash": previous.hex()}, gone
 
 def verify(lines, pinned):
-    header = fields(next(lines), HEADER)
-    check(header["$type"] == "caxton.bundle/v1", "not a bundle")
+    if type(header := next(lines)) is dict and header.get("$type") in [f"caxton.bundle/v{n}" for n in range(2, 10)]:
+        return "of a later version", 0
+    check(fields(header, HEADER)["$type"] == "caxton.bundle/v1", "not a bundle")
     key = unhex(header["key"])
     origin, size, root, trusted = checkpoint(header["checkpoint"], key, pinned)
     for one in items(header["earlier"], 64):

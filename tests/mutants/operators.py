@@ -45,10 +45,15 @@ class Mutant:
     now: str
     source: str
 
+    @property
+    def changed(self) -> str:
+        """The first line that it changes, as it is then."""
+        return self.source.splitlines()[self.line - 1].strip()
+
     def __str__(self) -> str:
-        """Return one line."""
+        """Return the change, and `changed` in a second line."""
         was, now = (" ".join(text.split()) for text in (self.was, self.now))
-        return f"{self.line} {self.function}: {was} -> {now}"
+        return f"{self.line} {self.function}: {was} -> {now}\n    {self.changed}"
 
 
 def mutants(source: str) -> list[Mutant]:

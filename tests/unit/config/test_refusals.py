@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from caxton_host.lib.signing import WitnessKey
+
 from .conftest import Folder
 
 CANARY = "canary-4711-canary"
@@ -655,6 +657,23 @@ def test_crowd_is_refused(folder: Folder, what: str) -> None:
     # law 9
     text = "\n".join(f"[{what}.x{n}]" for n in range(1001))
     assert "more than 1000" in str(folder.refusal(text))
+
+
+def witnesses(*numbers: int) -> str:
+    keys = [WitnessKey(name=f"w{n}", seed=bytes([n]) * 32) for n in numbers]
+    entries = [
+        f"{{ url = 'https://{key.name}.org/', key = '{key.verifier().text()}' }}"
+        for key in keys
+    ]
+    return f"[audit]\nwitnesses = [{', '.join(entries)}]\n"
+
+
+def test_a_log_has_at_most_8_witnesses_and_each_once(folder: Folder) -> None:
+    assert len(folder.load(witnesses(*range(8))).audit.witnesses) == 8
+    for numbers, words in ((range(9), "more than 8"), ((1, 1), "names one twice")):
+        assert words in str(folder.refusal(witnesses(*numbers)))
+    many = folder.refusal(f"{witnesses(1, 2)}quorum = 3")
+    assert "audit.quorum: is more than the 2 witnesses" in str(many)
 
 
 def test_long_list_is_refused(folder: Folder) -> None:

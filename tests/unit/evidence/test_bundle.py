@@ -6,11 +6,13 @@ import io
 import json
 import os
 import random  # noqa: TID251 -- seeded: where to corrupt
+import re
 import runpy
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -21,7 +23,13 @@ from caxton_host.core.log.bundle import parse_bundle
 from caxton_host.core.log.chain import Fault, Verdict
 from caxton_host.core.log.checkpoint import Note
 from caxton_host.core.log.events import LogWritten
-from caxton_host.errors import BadBytes, NotFoundError, StoreError, UsageError
+from caxton_host.errors import (
+    BadBytes,
+    LogBrokenError,
+    NotFoundError,
+    StoreError,
+    UsageError,
+)
 from caxton_host.lib.signing import judge
 from caxton_host.store import bundle_store
 from caxton_host.store.bundle_store import (
@@ -32,7 +40,7 @@ from caxton_host.store.bundle_store import (
 )
 
 from .logs import FORGER, NEW, OLD, Log, public, signed, small, unknown, vectors
-from .mutations import mutations
+from .mutations import chain, mutations
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 VECTORS = REFERENCE / "vectors"
@@ -41,8 +49,8 @@ TRUSTED = [public(OLD)]
 #: What only a look into payloads shows, which nobody takes of an unknown signer's.
 LAST = (
     "fork-",
-    "queued-",
     "run-called-a-fork",
+    "queued-",
     "erased-fewer",
     "erased-more",
     "erased-of-",
@@ -305,7 +313,7 @@ def test_what_is_too_large_is_not_read(tmp_path: Path) -> None:
 
 
 HEADERS: list[tuple[dict[str, object], str]] = [
-    ({"$type": "caxton.bundle/v2"}, "not caxton.bundle/v1"),
+    ({"$type": "caxton.event/v1"}, "not caxton.bundle/v1"),
     ({"blobs": -1}, "a number"),
     ({"blobs": True}, "a number"),
     ({"blobs": format_.MAX_BLOBS + 1}, "a number"),
@@ -338,6 +346,77 @@ def test_a_header_that_is_none_is_refused(
         parse_bundle(iter(lines))
 
 
+def test_bundle_of_a_later_version_is_called_that(tmp_path: Path) -> None:
+    file = tmp_path / "run.caxton"
+    lines = vectors()["run"][0].splitlines(keepends=True)
+    header = {**json.loads(lines[0]), "$type": "caxton.bundle/v2", "mood": "good"}
+    file.write_bytes(b"".join([_canonical(header), *lines[1:]]))
+
+    with pytest.raises(UsageError, match=r"is a caxton\.bundle/v2") as refused:
+        read_bundle(file)
+    assert "later version" in refused.value.fix
+
+    done = subprocess.run(
+        (sys.executable, VERIFIER, file, public(OLD).hex()),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (5, "of a later version\n")
+
+
+async def test_event_of_a_later_version_is_named() -> None:
+    log = small()
+    at, (stream, event) = [
+        one for one in enumerate(log.events) if one[1][0] == "run/a"
+    ][1]
+    log.events[at] = stream, replace(event, type="RunDreamt")
+    chain(log)
+    data = log.bundle("run/a")
+    assert ours(data).verdict == "intact"
+    bundle = parse_bundle(iter(io.BytesIO(data).readlines()))
+
+    with pytest.raises(LogBrokenError, match="event 2 of run/a") as refused:
+        await BundleStore(bundle).read("run/a")
+    assert "later version" in refused.value.fix
+
+
+def test_line_is_parsed_only_up_to_its_largest_size() -> None:  # law 9
+    with pytest.raises(BadBytes, match="not JSON"):
+        parse_bundle(iter([b"x" * format_.MAX_HEADER]))
+    with pytest.raises(BadBytes, match="allowed"):
+        parse_bundle(iter([b"x" * (format_.MAX_HEADER + 1)]))
+
+
+def test_header_may_be_as_long_as_its_limits_say() -> None:
+    lines = vectors()["run"][0].splitlines(keepends=True)
+    header = json.loads(lines[0])
+    one = {"checkpoint": header["checkpoint"], "proof": ["00" * 32] * 64}
+    lines[0] = _canonical({**header, "earlier": [one] * 64})
+    earlier = parse_bundle(iter(lines)).header.earlier
+    assert [len(one.proof) for one in earlier] == [64] * 64
+
+
+def test_bundle_that_was_cut_off_says_so() -> None:
+    lines = vectors()["run"][0].splitlines(keepends=True)
+    with pytest.raises(BadBytes, match="the last line of the bundle: it is missing"):
+        parse_bundle(iter(lines[:-1]))
+
+
+def test_limits_are_those_of_the_page() -> None:
+    page = (REFERENCE / "bundle.md").read_text()
+    table = dict(re.findall(r"^\| ([a-z ,]+) \| (.+) \|$", page, re.MULTILINE))
+    limits = {
+        "file": f"{MAX_BUNDLE >> 30} GiB",
+        "header": f"{format_.MAX_HEADER >> 20} MiB",
+        "any other line": f"{format_.MAX_LINE >> 20} MiB",
+        "streams, older checkpoints": f"{format_.MAX_STREAMS}, {format_.MAX_EARLIER}",
+        "events, blobs": f"{format_.MAX_EVENTS:,}, {format_.MAX_BLOBS:,}",
+        "hashes of one proof": f"{format_.MAX_PROOF}",
+    }
+    assert table.items() >= limits.items()
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -350,7 +429,7 @@ def test_a_header_that_is_none_is_refused(
     ],
 )
 def test_a_stream_that_is_none_is_refused(change: dict[str, object]) -> None:
-    lines = vectors()["run"][0].splitlines(keepends=True)
+    lines = vectors()["fork"][0].splitlines(keepends=True)
     header = json.loads(lines[0])
     header["streams"][0] |= change
     lines[0] = _canonical(header)

@@ -34,6 +34,7 @@ from caxton_host.core.log.events import (
     ToolDenied,
     ToolFailed,
     ToolInvoked,
+    ToolProgress,
     ToolRetried,
     outcome_of,
     settled,
@@ -56,7 +57,7 @@ from caxton_host.gateway.judge import Judge
 from caxton_host.gateway.recorder import Recorder
 from caxton_host.lib import codec
 from caxton_host.ports.log import Refused, Reservation
-from caxton_host.ports.tools import Asker, ToolRequest
+from caxton_host.ports.tools import Asker, Progress, ToolRequest
 from caxton_host.store.memory import MemoryLog, MemoryStore
 from caxton_host.testing import FakeClock, FakeEntropy, FakeTools
 from tests.scene import rule
@@ -569,6 +570,23 @@ async def test_retry_that_cannot_be_stored_is_not_sent() -> None:  # law 3
     with pytest.raises(StoreError):
         await scene.gate.call(WEATHER)
     assert scene.tools.asked == []
+
+
+async def test_progress_that_a_tool_reports_after_its_answer_is_dropped() -> None:
+    @dataclass(slots=True)
+    class Chatty(FakeTools):
+        async def call_tool(self, request: ToolRequest) -> Completed:
+            request.on_progress(Progress(progress=1.0))
+            return await FakeTools.call_tool(self, request)
+
+    scene = Scene(Chatty({("demo", "get_weather"): SUNNY}))
+    await scene.gate.call(WEATHER)
+    before = [*scene.log.events]
+
+    scene.tools.asked[0].on_progress(Progress(progress=2.0))
+
+    assert scene.log.events == before
+    assert len([one for one in before if isinstance(one, ToolProgress)]) == 1
 
 
 # -- the run is stopped in mid-call --------------------------------------------

@@ -206,5 +206,6 @@ def refuse(found: Verdict, *, bundled: bool) -> None:
     mark = fingerprint(public) if public else "unknown"
     complain(
         f"signed by a key that is not trusted, with the fingerprint {mark}",
-        "ask its owner, by another way, for the public key; then give it with --key",
+        "ask its owner, by another way, for the public key; then give it with --key, "
+        "or in [audit] trusted_keys",
     )

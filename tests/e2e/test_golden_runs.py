@@ -93,7 +93,7 @@ def test_a_golden_run_is_a_test_of_the_agent_of_today(
 
 
 def test_a_bundle_that_is_not_verified_fails_and_is_not_interpreted(
-    project: Shell, pytester: pytest.Pytester
+    project: Shell, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # law 9
     bundle = project.folder / "golden/lima.caxton"
@@ -124,6 +124,12 @@ def test_a_bundle_that_is_not_verified_fails_and_is_not_interpreted(
         ]
     )
 
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("XDG_STATE_HOME", str(project.folder / "elsewhere"))
+        replaced = project("runs", "replace", "golden/lima.caxton", "@last", "--yes")
+    assert replaced.code == 5
+    assert replaced.fix.endswith("or in [audit] trusted_keys")  # no --key here
+
     # A name can neither forge a line of the report nor steer the terminal.
     bundle.rename(bundle.with_name("x.old"))
     bundle.with_name("a\nFORGED\x1b[31m\u202e.caxton").touch()
@@ -138,9 +144,10 @@ def test_a_bundle_that_is_not_verified_fails_and_is_not_interpreted(
         refused.stderr.fnmatch_lines([said, "To fix: *"])
 
 
+@pytest.mark.usefixtures("project")
 @pytest.mark.parametrize("folder", ["build", "golden/.old"])
 def test_a_folder_that_pytest_passes_over_fails(
-    project: Shell, pytester: pytest.Pytester, folder: str
+    pytester: pytest.Pytester, folder: str
 ) -> None:
     Path("test_other.py").write_text("def test_other(): pass\n", encoding="utf-8")
     Path("golden/lima.caxton").rename("lima")

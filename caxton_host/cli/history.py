@@ -119,7 +119,7 @@ def _change(host: HostApi, wanted: All) -> tuple[Change, dict[str, JSON], RunFil
         change = Definition(
             server=server,
             tool=tool,
-            document=_definition(wanted.definition),
+            document=_definition(wanted.definition, tool),
             config=host.look("servers"),
         )
         return change, _named("tool", wanted.definition), only
@@ -143,12 +143,13 @@ def _change(host: HostApi, wanted: All) -> tuple[Change, dict[str, JSON], RunFil
     return Execution(), {"kind": "recorded", "name": ""}, only
 
 
-def _definition(path: Path) -> dict[str, JSON]:
-    """Return the definition of a tool in a file, with schemas that can be used."""
+def _definition(path: Path, tool: str) -> dict[str, JSON]:
+    """Return the definition of *tool* in a file, with schemas that can be used."""
     try:
         with opened(path) as file:
             found = load_json(file.read(_MOST + 1), limit=_MOST)
         document = cast("dict[str, JSON]", found if isinstance(found, dict) else {})
+        _is_of(document, tool)
         check(bounded(_schema(document, "inputSchema")))
         check(bounded(_schema(document, "outputSchema")))
     except OSError as exc:
@@ -161,6 +162,11 @@ def _definition(path: Path) -> dict[str, JSON]:
             fix="give one as a server lists it: name, description, inputSchema",
         ) from None
     return document
+
+
+def _is_of(document: dict[str, JSON], tool: str) -> None:
+    if (name := document.get("name", tool)) != tool:
+        raise BadBytes(f"it defines {str(name)[:_SHOWN]!r}")
 
 
 def _schema(document: dict[str, JSON], key: str) -> dict[str, JSON]:

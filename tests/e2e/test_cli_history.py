@@ -144,6 +144,10 @@ def test_a_definition_is_held_against_the_calls_of_its_tool(ran: Shell) -> None:
         f"newly denied  2 runs of weather  {told}",
     ]
 
+    done = ran("replay", "--all", "--tool", "demo/echo=new.json")
+    assert done.code == 2
+    assert "it defines 'get_weather'" in done.err
+
 
 @pytest.mark.skipif(
     subprocess.run([*ALONE, "true"], capture_output=True, check=False).returncode != 0,

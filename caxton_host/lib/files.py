@@ -29,7 +29,7 @@ def replace_file(
     Raises:
         OSError: It cannot be written, and is unchanged.
     """
-    target = path.resolve()
+    target = Path(os.path.realpath(path))  # Before 3.13, resolve() fails at a loop.
     if mode is None:
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")

@@ -22,6 +22,15 @@ def test_file_is_replaced_behind_its_link_with_the_same_mode(tmp_path: Path) -> 
     assert file.stat().st_mode & 0o777 == 0o640
 
 
+def test_link_to_itself_is_replaced(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(link)
+
+    replace_file(link, b"new")
+
+    assert (link.is_symlink(), link.read_bytes()) == (False, b"new")
+
+
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 def test_interrupt_leaves_the_file_and_nothing_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]

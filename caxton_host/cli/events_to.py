@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -52,7 +53,7 @@ async def deliver(
     """
     from ..store.following import Delivery, followed
 
-    sink = _sink(host, to, bearer)
+    sink = _sink(host, to, cursor, bearer)
     delivery = Delivery(
         sink=sink,
         render=SHOWN.get(format_, line_document),
@@ -93,15 +94,25 @@ def _read(path: Path) -> str | None:
         ) from None
 
 
-def _sink(host: HostApi, to: str, bearer: Path | None) -> Sink:
+def _sink(host: HostApi, to: str, cursor: Path, bearer: Path | None) -> Sink:
     from ..store.sinks import FileSink, HttpSink
 
     where = parts_of(to) if "://" in to else None
     if where is None and "://" not in to:
         if bearer:
             raise UsageError("--bearer-file is for a URL", fix="leave it out")
+        if os.path.realpath(to) == os.path.realpath(cursor):
+            raise UsageError(
+                "--to and --cursor name one file", fix="name another file with --cursor"
+            )
         return FileSink(Path(to))
-    if where is None or in_the_clear(to) or where.username or where.password:
+    if (
+        where is None
+        or not where.hostname
+        or in_the_clear(to)
+        or where.username
+        or where.password
+    ):
         raise UsageError(
             "--to is not a URL of https, or of http on this machine, or has a password",
             fix="name another URL, and pass a token with --bearer-file",

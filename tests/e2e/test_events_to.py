@@ -182,6 +182,8 @@ def test_the_end_of_a_call_knows_its_tool_wherever_it_goes_on(shell: Shell) -> N
         (("--to", "out", "--cursor", "at", "--bearer-file", "token"), "leave it out"),
         (("--to", "https://example.com/", "--cursor", "at"), "is not a cursor"),
         (("--to", "https://example.com/", "--cursor", "."), ""),
+        (("--to", "https://", "--cursor", "new"), "name another URL"),
+        (("--to", "same", "--cursor", "./same"), "name another file with"),
         (("--to", "out"), "--cursor"),
         (("--follow",), "--to"),
         (("--to", "out", "--cursor", "at", "--outcome", "in_doubt"), "in_doubt"),

@@ -20,10 +20,10 @@ from ..core.dependencies import Lock, Metadata, metadata_of
 from ..core.limits import Limits
 from ..errors import SandboxError, UsageError
 from ..lib.codec import decode, encode, sha256
-from ..lib.files import replace_file
+from ..lib.files import opened, replace_file
 from ..ports.sandbox import Guest, Prepared, Sandbox
 from ..runs.locked import MOST_PACKAGES, lock_of, packages_of
-from ..runs.modules import LARGEST_RUNTIME, opened
+from ..runs.modules import LARGEST_RUNTIME
 from .closed_door import ClosedDoor
 from .resolve import Resolver, Target
 from .wheels import Modules, modules_of

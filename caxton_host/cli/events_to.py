@@ -17,7 +17,7 @@ from ..core.log.runs import ExportFilter, ExportLine
 from ..core.names import stream_of
 from ..core.text.urls import in_the_clear, parts_of
 from ..errors import UsageError
-from ..lib.files import replace_file
+from ..lib.files import opened, replace_file
 from .context import HostApi
 from .output import counted, note
 from .run_text import line_document
@@ -83,8 +83,8 @@ async def deliver(
 
 def _read(path: Path) -> str | None:
     try:
-        with path.open(encoding="ascii") as file:
-            return file.read(_LONGEST_TOKEN).strip() or None
+        with opened(path) as file:
+            return file.read(_LONGEST_TOKEN).decode("ascii").strip() or None
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as exc:

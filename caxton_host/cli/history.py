@@ -14,9 +14,10 @@ from ..core.programs import language_of
 from ..core.tools.schemas import bounded
 from ..errors import BadBytes, UsageError
 from ..lib.codec import load_json
+from ..lib.files import opened
 from ..lib.json_schema import check
 from ..lib.params import split
-from ..runs.modules import opened, read_module, read_program
+from ..runs.modules import read_module, read_program
 from . import interrupt
 from .context import HostApi, wait
 from .history_reports import reporting

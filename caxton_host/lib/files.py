@@ -1,14 +1,18 @@
-"""Files that are replaced as a whole."""
+"""Files that are opened only if they are files, and replaced as a whole."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
+from typing import BinaryIO
+
+_STDIN = Path("/dev/stdin")
 
 
 def replace_file(
@@ -99,3 +103,15 @@ def _apply(change: Change) -> None:
     else:
         change.path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(change.path, change.data, mode=change.mode)
+
+
+def opened(path: Path) -> BinaryIO:
+    """
+    Open a regular file, or what stdin is.
+
+    Raises:
+        OSError: It cannot be read, or could make its reader wait for ever.
+    """
+    if not path.is_file() and path.exists() and path != _STDIN:
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return path.open("rb")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from ..config import Agent
 from ..config.model import CALLER, TaskSupport
@@ -30,12 +29,11 @@ from ..core.tools.manifest import LIMIT, Manifest, find
 from ..core.tools.schemas import bounded
 from ..errors import BadBytes, ModuleRefused, UsageError
 from ..lib.codec import load_json
+from ..lib.files import opened
 from ..lib.json_schema import check, mismatch
 from .command_files import command_of
 from .locked import packages_of, read_locked
 from .pinning import check_files
-
-_STDIN = Path("/dev/stdin")
 
 
 def located(agent: Agent) -> Path:
@@ -85,18 +83,6 @@ def read_module(path: Path, limit: int) -> bytes:
             fix="build a smaller one, or raise limits.module of the agent",
         )
     return module
-
-
-def opened(path: Path) -> BinaryIO:
-    """
-    Open a regular file, or what stdin is.
-
-    Raises:
-        OSError: It cannot be read, or could make its reader wait for ever.
-    """
-    if not path.is_file() and path.exists() and path != _STDIN:
-        raise OSError(errno.EINVAL, "it is not a regular file")
-    return path.open("rb")
 
 
 def _unreadable(

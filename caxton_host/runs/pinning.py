@@ -18,6 +18,7 @@ from ..core.calls import JSON
 from ..core.pins import LARGEST, PublicKey
 from ..errors import BadBytes, UsageError
 from ..lib.codec import sha256
+from ..lib.files import opened
 from ..lib.minisign import signer_of
 
 
@@ -35,7 +36,7 @@ def read_signature(path: Path) -> bytes:
     """
     beside = signature_of(path)
     try:
-        with beside.open("rb") as file:
+        with opened(beside) as file:
             return file.read(LARGEST + 1)
     except OSError as exc:
         raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from hashlib import sha256
@@ -250,3 +251,15 @@ def test_a_signature_with_a_secret_is_not_recorded(shell: Shell, public: str) ->
     assert (done.code, "canary" in done.err) == (2, False)
     assert "holds a secret of the configuration" in done.err
     assert done.fix.startswith("sign again")
+
+
+def test_a_signature_that_is_a_pipe_is_not_waited_for(
+    shell: Shell, public: str
+) -> None:
+    # law 9
+    os.mkfifo(shell.folder / "hello.wasm.minisig")
+    configure(shell, f'signers = ["{public}"]')
+
+    done = shell("run", "hello")
+
+    assert (done.code, "not a regular file" in done.err) == (2, True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.lib.files import Change, replace_file, replace_files
+from caxton_host.lib.files import Change, opened, replace_file, replace_files
 
 
 def test_file_is_replaced_behind_its_link_with_the_same_mode(tmp_path: Path) -> None:
@@ -73,3 +73,16 @@ def test_all_files_are_as_they_were_if_one_cannot_be_written(tmp_path: Path) -> 
         old: b"1",
         gone: b"2",
     }
+
+
+def test_what_could_keep_its_reader_waiting_is_not_opened(tmp_path: Path) -> None:
+    # law 9
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(b"said")
+
+    with opened(tmp_path / "file") as file:
+        assert file.read() == b"said"
+    with pytest.raises(OSError, match="not a regular file"):
+        opened(tmp_path / "pipe")
+    with pytest.raises(FileNotFoundError):
+        opened(tmp_path / "none")

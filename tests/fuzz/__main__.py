@@ -20,6 +20,12 @@ _ODD = (0, 1, 0x7F, 0x80, 0xC1, 0xD9, 0xDB, 0xDF, 0xFF)
 _NUMBERS = (b"\xff" * 4, b"\xff" * 8, b"\x80" * 5, b"\x00" * 8, b"99999999999999999999")
 
 
+def cases_of(name: str, seed: int) -> Iterator[bytes]:
+    """Yield the cases of a target without end; the same ones for the same seed."""
+    target = TARGETS[name]
+    return target.cases(seed) if target.cases else changed(target.seeds(), seed)
+
+
 def changed(seeds: list[bytes], seed: int) -> Iterator[bytes]:
     """Yield what becomes of *seeds* by one to four changes, without end."""
     chance = random.Random(seed)  # noqa: S311
@@ -67,7 +73,7 @@ def main() -> int:
 
 def _fuzzed(name: str, seed: int, seconds: float) -> int:
     target, until = TARGETS[name], time.monotonic() + seconds
-    cases = target.cases(seed) if target.cases else changed(target.seeds(), seed)
+    cases = cases_of(name, seed)
     count, slowest, kinds = 0, 0.0, set[str]()
     while time.monotonic() < until:
         data, count, began = next(cases), count + 1, time.process_time()

@@ -8,9 +8,12 @@ the same when it is read in another way.
 from __future__ import annotations
 
 import io
+import json
 import random  # noqa: TID251 -- seeded: where frames are split
 import runpy
+import subprocess
 import tempfile
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -28,10 +31,12 @@ from caxton_host.sandbox import wire
 from caxton_host.sandbox.gate import check
 from caxton_host.store.bundle_store import check_bundle
 from tests.components import GOOD, component
+from tests.others import NODE
 from tests.unit.config.test_load import EXAMPLE
 from tests.unit.core.log.test_witnesses import WHOLE, cosigned
 from tests.unit.evidence.logs import OLD, public
 from tests.unit.evidence.mutations import mutations
+from tests.unit.evidence.test_page import SCRIPTS
 
 ROOT = Path(__file__).parents[2]
 LIMITS = Limits()
@@ -200,6 +205,29 @@ def _bundle(data: bytes) -> None:
         except UsageError:
             ours = "of a later version"
         assert ours == verdict, f"{ours} and {verdict}"
+        page = _of_page(data, trusted)
+        assert page == ours.replace("of a later version", "broken"), (ours, page)
+
+
+def _of_page(data: bytes, trusted: list[bytes]) -> str:
+    """Return what the verifier of the page says, which is asked line by line."""
+    asked = {"data": b64encode(data).decode(), "keys": [key.hex() for key in trusted]}
+    node = _node()
+    assert node.stdin
+    assert node.stdout
+    node.stdin.write(f"{json.dumps(asked)}\n")
+    node.stdin.flush()
+    found: str = json.loads(node.stdout.readline())["verdict"]
+    return found
+
+
+@cache
+def _node() -> subprocess.Popen[str]:
+    script = ROOT / "tests" / "unit" / "evidence" / "page_verdicts.mjs"
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [NODE, script, *SCRIPTS], stdin=pipe, stdout=pipe, text=True
+    )
 
 
 @cache

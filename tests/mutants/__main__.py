@@ -73,6 +73,9 @@ class Known:
         of_line, last = self.of_line[str(path)], mutant.line + mutant.was.count("\n")
         lines = range(mutant.line, last + 1) if mutant.function else of_line
         ids = {one for line in lines for one in of_line.get(line, ())}
+        if not mutant.function:  # a test may read a constant and execute nothing
+            files = {one.partition("::")[0] for one in ids}
+            ids = {one for one in self.seconds if one.partition("::")[0] in files}
         if not ids:
             return "no test"
         chosen = sorted(ids, key=lambda one: self.seconds[one])
@@ -138,7 +141,7 @@ class Mutating:
         every = mutants(path.read_text())
         chance = random.Random(f"{self.asked.seed}/{name}")  # noqa: S311
         sample = chance.sample(every, min(self.asked.sample, len(every)))
-        same, counts = _equivalents(name), Counter[str]()
+        same, counts = equivalents(name), Counter[str]()
         for mutant in sorted(sample, key=lambda it: it.line):
             change, found = _change(path, mutant, functions), "outside"
             if change is not None:
@@ -279,7 +282,7 @@ def _plain(source: str) -> dict[str, object]:
     return found
 
 
-def _equivalents(name: str) -> set[tuple[str, str]]:
+def equivalents(name: str) -> set[tuple[str, str]]:
     """Return the mutants of a module that do the same: function, and changed line."""
     text = Path(__file__).with_name("equivalent.toml").read_text()
     ones = tomllib.loads(text).get(name, [])

@@ -673,7 +673,7 @@ def test_a_log_has_at_most_8_witnesses_and_each_once(folder: Folder) -> None:
     for numbers, words in ((range(9), "more than 8"), ((1, 1), "names one twice")):
         assert words in str(folder.refusal(witnesses(*numbers)))
     many = folder.refusal(f"{witnesses(1, 2)}quorum = 3")
-    assert "audit.quorum: is more than the 2 witnesses" in str(many)
+    assert "audit.quorum: is more than" in str(many)
 
 
 def test_long_list_is_refused(folder: Folder) -> None:

@@ -280,7 +280,10 @@ def _queued() -> Mapping[str, tuple[bytes, str]]:
     for run in ("run/a", "run/b"):
         log.put(run, "RunQueued", queued)
         log.append(run, run_started())
+    other = Log()
+    other.append("run/x", LogWritten(n=1, level="info", text="no start"))
     return {
+        "begins-without-a-start": (other.bundle("run/x"), "broken"),
         "queued": (log.bundle("run/a"), "intact"),
         "queued-fork": (log.bundle("run/a", "run/b"), "broken"),
     }

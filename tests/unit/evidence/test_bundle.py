@@ -49,8 +49,9 @@ TRUSTED = [public(OLD)]
 #: What only a look into payloads shows, which nobody takes of an unknown signer's.
 LAST = (
     "fork-",
-    "run-called-a-fork",
     "queued-",
+    "begins-",
+    "run-called-a-fork",
     "erased-fewer",
     "erased-more",
     "erased-of-",

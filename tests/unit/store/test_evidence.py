@@ -163,6 +163,7 @@ async def test_an_untouched_log_is_intact(tmp_path: Path) -> None:
     found = await checked(tmp_path, *told)
     assert (found.verdict, found.faults, found.behind) == ("intact", (), 0)
     assert found.checkpoint == told[-1].checkpoint
+    assert await checked(tmp_path, *told[::-1]) == found
     one = await checked(tmp_path, *told, run="run/b")
     assert (one.verdict, one.streams, one.events) == ("intact", 1, 5)
 
@@ -385,7 +386,7 @@ async def test_a_copy_may_lag_behind_a_checkpoint_that_was_kept_elsewhere(
     copy.mkdir()
     async with opened(tmp_path) as store:
         log = store.create("run/a")
-        await log.append(run_started())
+        await log.append(run_started(), line(0))
         await store.seal()
         with (
             closing(sqlite3.connect(tmp_path / "caxton.db")) as one,
@@ -402,6 +403,12 @@ async def test_a_copy_may_lag_behind_a_checkpoint_that_was_kept_elsewhere(
 
     assert (late.verdict, late.lag) == ("intact", 2)
     assert [fault.kind for fault in cut.faults] == ["cut"]
+
+    # It may not lag behind its own.
+    forge(copy, remove("position = 2"))
+    async with opened(copy, write=False) as store:
+        less = await verify(store.reader, trusted=keys, copy=True)
+    assert (less.faults[0].kind, less.lag) == ("cut", 0)
 
 
 async def test_a_checkpoint_of_another_log_is_named(tmp_path: Path) -> None:

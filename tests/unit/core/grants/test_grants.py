@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -289,6 +290,28 @@ def test_parameters_have_a_largest_size() -> None:
 
     assert refused(rule, Attempt(route=ECHO, size=10)) == ""
     assert refused(rule, Attempt(route=ECHO, size=11)) == "too_large"
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({"expires": 0}, "the grant for that tool has expired"),
+        ({"only_after": patterns("web/*")}, "another tool has to be called first"),
+        (
+            {"unless_after": patterns("db/*")},
+            "that tool is closed, after what this run has called",
+        ),
+    ],
+)
+def test_denial_says_what_an_agent_can_act_on(
+    terms: Mapping[str, Any], message: str
+) -> None:
+    grant = Grant(allow=(replace(allow("demo/echo"), **terms),))
+
+    verdict = decide(grant, Attempt(route=ECHO), Tally(called={("db", "a")}))
+
+    assert isinstance(verdict, Denied)
+    assert verdict.message == message
 
 
 def test_of_many_refusals_the_one_that_came_furthest_is_told() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from caxton_host.core.calls import JSON, Completed, ToolCall
@@ -13,6 +15,7 @@ from caxton_host.core.log.events import (
     ToolRetried,
     settled,
 )
+from caxton_host.core.names import AGENTS
 from caxton_host.errors import Divergence, LogBrokenError, NondeterminismError
 
 SUNNY = Completed(message="clear")
@@ -86,6 +89,14 @@ def test_every_rule_is_charged_for_the_calls_it_allowed() -> None:
     book = journal(invoked(1), invoked(2), invoked(3, rule=None))
 
     assert book.tallies.recorded.used == {"allow[1]": 2}
+
+
+def test_calls_of_agents_that_were_allowed_are_counted() -> None:
+    calls = [invoked(1), invoked(2), invoked(3, rule=None)]
+
+    book = journal(*(replace(call, server=AGENTS) for call in calls), invoked(4))
+
+    assert book.tallies.recorded.agents == 2
 
 
 def test_log_lines_are_counted() -> None:

@@ -228,7 +228,13 @@ def _code(host: HostApi, history: History) -> int:
             "see the reasons above",
         )
         return FAILED
-    if history.runs and not history.judged:
+    if not history.runs:
+        complain(
+            "no run was selected: nothing was judged",
+            host.named("caxton runs list, with the same filter, shows what there is"),
+        )
+        return USAGE
+    if not history.judged:
         complain("no run could be judged", "see the reasons above")
         return USAGE
     return 0

@@ -205,6 +205,9 @@ def test_many_runs_are_judged_in_processes_and_reported_in_files(
     page = (ran.folder / "page.html").read_text()
     assert "<b>2 diverged</b>" in page
     assert "<td>weather</td>" in page
+    # A filter that is mistyped does not pass.
+    done = ran("replay", "--all", "--agent", "wether", "--against", "new.wasm")
+    assert (done.code, "no run was selected" in done.err) == (2, True)
 
 
 def test_a_history_that_is_interrupted_says_so_and_writes_no_file(ran: Shell) -> None:

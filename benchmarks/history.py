@@ -1,9 +1,11 @@
 """
 Measure how many mutants of agents and of grants a recorded history finds.
 
-The history is about seventy runs of three example agents, as programs, on real tool
-servers. A mutant is found if ``caxton replay --all`` says that a recorded run would be
-otherwise. Each mutant that is not found is printed.
+The history is about fifty runs of three example agents, as programs, on real tool
+servers, and a few runs of a program that misbehaves under the same grants: who only
+behaves never shows what a wider grant would let through. A mutant is found if
+``caxton replay --all`` says that a recorded run would be otherwise. Each one that is
+not found is printed. A wider glob that matches no other tool of its server is none.
 """
 
 from __future__ import annotations
@@ -59,6 +61,74 @@ _INPUTS: Mapping[str, Sequence[Any]] = {
         {},
     ],
 }
+
+#: The tools of each server.
+_TOOLS: Mapping[str, Sequence[str]] = {
+    "demo": [
+        *("get_weather", "echo", "slow", "fail", "picture"),
+        *("read_mail", "list_suppliers", "pay", "large"),
+    ],
+    "files": ["list_directory", "read_text_file", "write_file"],
+    "model": ["complete"],
+}
+
+
+def _probes(agent: str) -> list[list[Any]]:
+    """Return what the program that misbehaves is given under the grant of an agent."""
+
+    def calls(server: str, tool: str, *params: dict[str, Any]) -> list[Any]:
+        return [[f"mcp__{server}__{tool}", one] for one in params]
+
+    odd: list[dict[str, Any]] = [
+        {},
+        {"location": "Lima"},
+        {"text": "x" * 30},
+        {"path": "/one/a.md"},
+        {"path": "/one/SUMMARY.md", "content": "x"},
+        {"messages": [{"content": "?"}], "tools": []},
+    ]
+    every = [
+        call
+        for server, tools in _TOOLS.items()
+        for tool in tools
+        if tool not in {"slow", "large"}
+        for call in calls(server, tool, *odd)
+    ]
+    say = calls("demo", "echo", {"text": "is anybody there?"})
+    (look,) = calls("demo", "get_weather", {"location": "Lima"})
+    (ask,) = calls("model", "complete", odd[-1])
+    if agent.startswith("assistant"):
+        return [[look, ask, look], [ask] * 8 + [look] * 6, every]
+    if agent.startswith("weather"):
+        texts = calls("demo", "echo", *({"text": "x" * n} for n in range(19, 45)))
+        places = [{"location": "X" + "x" * n} for n in range(16)]
+        one_by_one = [calls("demo", "get_weather", place) for place in places]
+        return [[*say, look, *say, look], [look, *texts], *one_by_one, every]
+    paths = ({"path": f"/one/{'a' * n}.md"} for n in range(1, 30))
+    read = calls("files", "read_text_file", *paths)
+    listed = calls("files", "list_directory", {"path": "/one"})
+    write = calls(
+        "files",
+        "write_file",
+        *(
+            {"path": path, "content": "x" * n}
+            for path in ("/one/SUMMARY.md", "/one/SUMMARY.txt", "/one/other.md")
+            for n in (1, 119, 120, 121, 122, 240, 241)
+        ),
+    )
+    names = ("/mixed/a.rst", "/mixed/c.py", "/mixed/empty.md", "/one/a.txt")
+    others = calls("files", "read_text_file", *({"path": name} for name in names))
+    return [
+        [*listed * 4, *read],
+        [read[0], *write],
+        [*write, *others],
+        [read[0]] * 40,
+        others,
+        [*calls("files", "list_directory", {"path": "/mixed/e"}), read[0], *write],
+        every,
+        [read[0], *every],
+    ]
+
 
 #: By agent: the rules of its grants. Each variant has runs of its own.
 _GRANTS: Mapping[str, Mapping[str, Any]] = {
@@ -144,7 +214,7 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
     ]
     by_kind: dict[str, list[tuple[str, str, dict[str, Any]]]] = {k: [] for k in _KINDS}
     for name, grant in _GRANTS.items():
-        for kind, what, changed in of_grant(grant):
+        for kind, what, changed in of_grant(grant, _TOOLS):
             by_kind[kind].append((f"{name}: {what}", name, changed))
     figures = [
         _figure("mutants of programs", _of_programs(folder, _some(chance, programs)))
@@ -156,8 +226,9 @@ def section(folder: Path, options: argparse.Namespace) -> Section:
         "history",
         "What a recorded history finds",
         f"{runs} recorded runs of the example agents weather, researcher and "
-        "assistant, as programs. Of each kind at most 100 mutants, drawn from the seed "
-        f"{options.seed}; one is found if `caxton replay --all` exits with 4.",
+        "assistant, as programs, and of one that misbehaves. Of each kind at most 100 "
+        f"mutants, drawn from the seed {options.seed}; one is found if "
+        "`caxton replay --all` exits with 4.",
         tuple(figures),
     )
 
@@ -187,6 +258,9 @@ def _record(folder: Path) -> int:
             # The end of a run that fails belongs to the history too.
             _caxton(folder, "run", agent, *words)
             count += 1
+        for calls in _probes(agent):
+            _caxton(folder, "run", f"{agent}-probed", "-i", json.dumps(calls))
+            count += 1
     return count
 
 
@@ -197,14 +271,13 @@ def _configuration(grants: Mapping[str, Mapping[str, Any]]) -> str:
         "files": [python, str(Path(__file__).with_name("folder_server.py"))],
         "model": [python, str(_AGENTS / "assistant" / "model_server.py")],
     }
-    agents = {
-        name: {
-            "program": str(_AGENTS / _PROGRAMS[name.partition("-")[0]]),
-            **({"names": {"weather": "demo/get_weather"}} if "weather" in name else {}),
-            **grant,
-        }
-        for name, grant in grants.items()
-    }
+    agents: dict[str, Any] = {}
+    for name, grant in grants.items():
+        names = {"names": {"weather": "demo/get_weather"}} if "weather" in name else {}
+        own = str(_AGENTS / _PROGRAMS[name.partition("-")[0]])
+        agents[name] = {"program": own, **names, **grant}
+        probe = str(Path(__file__).with_name("probe.py"))
+        agents[f"{name}-probed"] = {"program": probe, **grant}
     return tomlkit.dumps(
         {
             "version": 1,
@@ -236,7 +309,13 @@ def _of_grants(folder: Path, mutants: Sequence[Any]) -> Iterator[tuple[str, bool
     file = folder / "mutant.toml"
     for what, name, grant in mutants:
         file.write_text(_configuration({**_GRANTS, name: grant}))
-        yield what, _changes(folder, "--agent", name, "--grants", str(file))
+        yield (
+            what,
+            any(
+                _changes(folder, "--agent", agent, "--grants", str(file))
+                for agent in (name, f"{name}-probed")
+            ),
+        )
 
 
 def _changes(folder: Path, *words: str) -> bool:

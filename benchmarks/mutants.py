@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 #: What was changed, and the changed thing.
@@ -145,15 +146,43 @@ def _put(tree: ast.AST, path: tuple[tuple[str, int | None], ...], new: ast.AST) 
         getattr(node, name)[at] = new
 
 
-def of_grant(grant: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield kind, what was changed, and the changed table, of an agent's rules."""
+def of_grant(
+    grant: Mapping[str, Any], tools: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """
+    Yield kind, what was changed, and the changed table, of an agent's rules.
+
+    Args:
+        grant: Its tables ``allow`` and ``deny``.
+
+        tools: Those of each server: a glob that is wider but matches no more is none.
+    """
     for verb in ("allow", "deny"):
         rules: list[dict[str, Any]] = grant.get(verb, [])
         for at, rule in enumerate(rules):
             name = f"{verb}[{at + 1}]"
             yield "dropped", name, _with(grant, verb, at, None)
             for kind, what, changed in _of_rule(rule):
+                if kind == "widened" and _same(rule, changed, tools):
+                    continue
                 yield kind, f"{name}: {what}", _with(grant, verb, at, changed)
+
+
+def _same(
+    rule: Mapping[str, Any],
+    changed: Mapping[str, Any],
+    tools: Mapping[str, Sequence[str]],
+) -> bool:
+    """Return whether two rules differ in globs that match the same tools."""
+
+    def matched(one: Mapping[str, Any]) -> list[str]:
+        every = [f"{server}/{tool}" for server in tools for tool in tools[server]]
+        return [t for t in every if any(fnmatchcase(t, glob) for glob in one["tools"])]
+
+    others = {key: it for key, it in rule.items() if key != "tools"}
+    return others == {k: v for k, v in changed.items() if k != "tools"} and matched(
+        rule
+    ) == matched(changed)
 
 
 def _with(

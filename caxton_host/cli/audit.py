@@ -349,9 +349,7 @@ def key(ctx: click.Context, host: HostApi, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is None:
         keys = keyring(host)
-        document = _key_document(keys.public_key())
-        if (origin := wait(_origin(host))) is not None:
-            document["verifier"] = Verifier(origin, keys.public_key()).text()
+        document = _key_document(keys.public_key(), wait(_origin(host)))
         former = [_key_document(one) for one in keys.former()]
         if as_json:
             show({"$type": "caxton.key/v1", **document, "former": [*former]})
@@ -416,13 +414,16 @@ def _notes(path: Path) -> list[Note]:
         ) from None
 
 
-def _key_document(public_key: bytes) -> dict[str, JSON]:
+def _key_document(public_key: bytes, origin: str | None = None) -> dict[str, JSON]:
     from ..core.log.checkpoint import fingerprint
 
     mark = fingerprint(public_key)
+    verifier = Verifier(origin, public_key).text() if origin else None
     return {
         "name": f"caxton-host/{mark[:8]}",
         "fingerprint": mark,
+        **({"verifier": verifier} if verifier else {}),
+        # Last, where scripts look for it.
         "public_key": public_key.hex(),
     }
 

@@ -98,7 +98,7 @@ def _probes(agent: str) -> list[list[Any]]:
     (look,) = calls("demo", "get_weather", {"location": "Lima"})
     (ask,) = calls("model", "complete", odd[-1])
     if agent.startswith("assistant"):
-        return [[look, ask, look], [ask] * 8 + [look] * 6, every]
+        return [[look, ask, look], [ask] * 8 + [look] * 6, every, [ask, *every]]
     if agent.startswith("weather"):
         texts = calls("demo", "echo", *({"text": "x" * n} for n in range(19, 45)))
         places = [{"location": "X" + "x" * n} for n in range(16)]

@@ -124,6 +124,7 @@ class Judging:
                 for _ in range(count):
                     await queue.put(None)
         except ExceptionGroup as exc:
+            # What the first process said: the others ended because of it.
             raise exc.exceptions[0] from None
 
     async def serve(self, there: Connection) -> None:

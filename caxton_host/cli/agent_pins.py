@@ -12,10 +12,9 @@ import click
 from click.exceptions import Exit
 
 from ..core.calls import JSON
-from ..core.names import nearest
 from ..core.pins import PublicKey, Signature
 from ..core.programs import language_of
-from ..errors import BadBytes, NotFoundError, UsageError
+from ..errors import BadBytes, UsageError
 from ..lib.codec import sha256
 from ..lib.files import replace_file
 from ..lib.machine import SystemClock
@@ -23,7 +22,7 @@ from ..lib.minisign import SecretKey, signer_of
 from ..runs.locked import packages_of
 from ..runs.modules import LARGEST_RUNTIME, Library, read_module
 from ..runs.pinning import read_signature, signature_of
-from .context import HostApi, as_json, on_host
+from .context import HostApi, as_json, check_known, on_host
 from .output import FAILED, complain, note, patience, say, show, ticker
 
 if TYPE_CHECKING:
@@ -293,14 +292,9 @@ def rebuild(host: HostApi, name: str, source: Path | None, as_json: bool) -> Non
 
 
 def _agent(config: Config, name: str) -> Agent:
-    known = config.executed
-    if name not in known:
-        meant = nearest(name, [*known])
-        raise NotFoundError(
-            f"no agent {name!r} in the configuration",
-            fix=f"name {meant}" if meant else "see: caxton agent list",
-        )
-    return known[name]
+    otherwise = f"no agent {name!r} in the configuration"
+    check_known(name, config.executed, otherwise, "caxton agent list")
+    return config.executed[name]
 
 
 def _module(agent: Agent) -> Path:

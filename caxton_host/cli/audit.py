@@ -172,12 +172,8 @@ async def _cosigned(host: HostApi) -> list[Note]:
     """Return the newest checkpoint of the log that this machine has cosigned."""
     from ..app.witnessing import folder_of, kept
 
-    async with host.log() as store:
-        newest = await store.reader.checkpoint()
-    if newest is None:
-        return []
-    origin = parse_note(newest.encode()).checkpoint.origin
-    found = kept(folder_of(host.paths().state), origin)
+    origin = await _origin(host)
+    found = kept(folder_of(host.paths().state), origin) if origin else None
     return [found] if found else []
 
 

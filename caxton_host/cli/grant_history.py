@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import click
 from click.exceptions import Exit
 
-from ..core.analysis.rejudge import ALLOWED, ASKS, verdict_rule
+from ..core.analysis.rejudge import verdict_rule, verdict_text
 from ..core.analysis.suggest import Suggestion
 from ..core.analysis.suggest_sources import SourcesSeen
+from ..core.analysis.tracing import tool_of
 from ..core.calls import JSON
 from ..core.limits import Limits
 from ..core.log.runs import RunFilter
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 _WIDTH = 100
 #: Changed verdicts that ``suggest`` shows, at most.
 _SHOWN = 20
-_WORDS = {ALLOWED: "allowed", ASKS: "asks people"}
 
 
 @on_host(click.command("what-if"))
@@ -125,19 +125,13 @@ async def _judge(
 def _line(one: LoggedCall) -> str:
     """Format a changed decision in two lines."""
     judged, call = one.judged, one.judged.invoked
-    tool = f"{call.server}/{call.tool}" if call.server else call.name
     params = clipped(plain(to_json(call.params)), _WIDTH)
-    was = _said(judged.was, judged.rule)
-    now = _said(judged.code, verdict_rule(judged.now))
+    was = plain(verdict_text(judged.was, judged.rule))
+    now = plain(verdict_text(judged.code, verdict_rule(judged.now)))
     return (
-        f"run {one.run_id} call {call.call} (event {judged.seq})  {tool} {params}\n"
-        f"  {was} -> {now}"
+        f"run {one.run_id} call {call.call} (event {judged.seq})  {tool_of(call)} "
+        f"{params}\n  {was} -> {now}"
     )
-
-
-def _said(code: str, rule: str | None) -> str:
-    word = _WORDS.get(code) or f"denied ({code})"
-    return f"{word} by {plain(rule)}" if rule else word
 
 
 def _sum_up(count: LogRejudger, file: Path) -> None:

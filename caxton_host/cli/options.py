@@ -87,6 +87,17 @@ def of_runs(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def of_list(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add all options that select runs."""
+    tool = click.option(
+        "--tool", metavar="SERVER/TOOL", help="Only runs that called this tool."
+    )
+    until = click.option(
+        "--until", type=Moment(), help="Only runs started before this time."
+    )
+    return of_runs(tool(until(function)))
+
+
 class Duration(click.ParamType[float]):
     """
     A duration like ``30s``, in seconds.

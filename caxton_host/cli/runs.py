@@ -27,7 +27,7 @@ from . import explain, run_control, trace
 from .context import STALE, HostApi, on_host, wait
 from .differences import tell_diff
 from .events import history_of
-from .options import Moment, of_runs
+from .options import of_list
 from .output import (
     counted,
     note,
@@ -39,7 +39,7 @@ from .output import (
 )
 from .run_report import deciding, going_on, halted_in, resolving, stopped
 from .run_text import bound_lines, call_lines, error_lines, second
-from .sample import replace, sample_of
+from .sample import replace, sample_
 from .shifts import compare_of
 
 _MOST = 10_000
@@ -66,9 +66,7 @@ for one in (*run_control.COMMANDS, explain.of_run, trace.command):
 
 
 @on_host(command.command("list"))
-@of_runs
-@click.option("--tool", metavar="SERVER/TOOL", help="Only runs that called this tool.")
-@click.option("--until", type=Moment(), help="Only runs started before this time.")
+@of_list
 @click.option(
     "-n",
     "--limit",
@@ -111,9 +109,8 @@ def list_(host: HostApi, limit: int, as_json: bool, **only: str | int | None) ->
 
 
 _SELECT = {one.name: one for one in list_.params if one.name in _FIELDS}
-command.add_command(compare_of(_SELECT))
-command.add_command(sample_of(_SELECT))
-command.add_command(replace)
+for one in (compare_of(_SELECT), sample_, replace):
+    command.add_command(one)
 
 
 def _rows(found: Sequence[RunRow]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from ..runs.recording import Recording
 from .approval_prompt import can_ask
 from .context import SIGNED, HostApi, on_host, wait
 from .differences import tell_diff
+from .options import of_list
 from .output import (
     AUDIT,
     FAILED,
@@ -36,81 +37,71 @@ if TYPE_CHECKING:
 _PAGE = 1000
 
 
-def sample_of(options: Mapping[str, click.Parameter]) -> click.Command:
+@on_host(click.command("sample"))
+@of_list
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The folder of the bundles.",
+)
+@click.option(
+    "--most",
+    default=200,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Keep at most this many runs.",
+)
+@click.option("--code", is_flag=True, help="Include modules and programs.")
+def sample_(
+    host: HostApi,
+    output: Path,
+    most: int,
+    *,
+    code: bool,
+    as_json: bool,
+    **only: Any,  # noqa: ANN401 -- the fields of a filter
+) -> None:
     """
-    Return the command.
+    Export a few runs that stand for all.
 
-    Args:
-        options: Those that select runs of a list, by name.
+    Runs of an agent with the same sequence of tools, outcomes and end count as one,
+    and the newest of them is kept: first those with a tool, outcome, denial or end
+    that no other kept run has, then those that stand for most runs. The same log
+    gives the same sample. Bundles that the folder has stay.
+
+    Left out are runs that have not ended, were erased, or have an answer that the
+    log keeps as a digest. The bundles have no modules and programs: the project
+    that tests them has its own. With --code they can be replayed anywhere.
+
+    \b
+    Exit codes: 0 written; 2 no such run.
+
+    \b
+    Examples:
+      caxton runs sample -o golden
+      caxton runs sample --agent weather --since 30d --most 50 -o golden --json
     """
-
-    @on_host(click.command("sample"))
-    @click.option(
-        "-o",
-        "--output",
-        required=True,
-        type=click.Path(path_type=Path, file_okay=False),
-        help="The folder of the bundles.",
-    )
-    @click.option(
-        "--most",
-        default=200,
-        show_default=True,
-        type=click.IntRange(1, 10_000),
-        help="Keep at most this many runs.",
-    )
-    @click.option("--code", is_flag=True, help="Include modules and programs.")
-    def command(
-        host: HostApi,
-        output: Path,
-        most: int,
-        *,
-        code: bool,
-        as_json: bool,
-        **only: Any,  # noqa: ANN401 -- the fields of a filter
-    ) -> None:
-        """
-        Export a few runs that stand for all.
-
-        Runs of an agent with the same sequence of tools, outcomes and end count as one,
-        and the newest of them is kept: first those with a tool, outcome, denial or end
-        that no other kept run has, then those that stand for most runs. The same log
-        gives the same sample. Bundles that the folder has stay.
-
-        Left out are runs that have not ended, were erased, or have an answer that the
-        log keeps as a digest. The bundles have no modules and programs: the project
-        that tests them has its own. With --code they can be replayed anywhere.
-
-        \b
-        Exit codes: 0 written; 2 no such run.
-
-        \b
-        Examples:
-          caxton runs sample -o golden
-          caxton runs sample --agent weather --since 30d --most 50 -o golden --json
-        """
-        with patience("reading runs"):
-            found, left_out = wait(_sampled(host, RunFilter(**only), most))
-        if not found.runs:
-            raise UsageError(
-                "no run that was selected can be executed again",
-                fix="caxton runs list, with the same filter, shows what there is",
-            )
-        before = {*output.glob("*")}
-        with patience("exporting"):
-            names = wait(_export(host, found.runs, output, code=code))
-        written = len({output / name for name in names} - before)
-        if as_json:
-            show({**found.to_document(), "left_out": left_out, "written": written})
-            return
-        table(("of", "kept", "all"), ((k, *part) for k, part in found.coverage.items()))
-        say(f"{counted(len(found.runs), 'run')} in {output}, of which {written} new")
-        if left_out:
-            note(f"left out: {counted(left_out, 'run')}, which cannot be executed")
-        note(f"next: pytest --caxton-history={output}")
-
-    command.params[:0] = options.values()
-    return command
+    with patience("reading runs"):
+        found, left_out = wait(_sampled(host, RunFilter(**only), most))
+    if not found.runs:
+        raise UsageError(
+            "no run that was selected can be executed again",
+            fix="caxton runs list, with the same filter, shows what there is",
+        )
+    before = {*output.glob("*")}
+    with patience("exporting"):
+        names = wait(_export(host, found.runs, output, code=code))
+    written = len({output / name for name in names} - before)
+    if as_json:
+        show({**found.to_document(), "left_out": left_out, "written": written})
+        return
+    table(("of", "kept", "all"), ((k, *part) for k, part in found.coverage.items()))
+    say(f"{counted(len(found.runs), 'run')} in {output}, of which {written} new")
+    if left_out:
+        note(f"left out: {counted(left_out, 'run')}, which cannot be executed")
+    note(f"next: pytest --caxton-history={output}")
 
 
 async def _sampled(host: HostApi, only: RunFilter, most: int) -> tuple[Sample, int]:

@@ -185,7 +185,7 @@ class Account:
         return cls(watched=watched, mark=mark, last=program.source.count(b"\n") + 1)
 
     def hears(self, text: bytes) -> bool:
-        """Take a log line; return whether it tells lines, and is none of the log."""
+        """Take a log line; return whether it tells lines instead of being logged."""
         if not text.startswith(self.mark.encode()):
             return False
         told = _TOLD.fullmatch(text, len(self.mark))

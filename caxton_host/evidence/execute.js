@@ -1,4 +1,4 @@
-// Executes a recorded run again, in the WebAssembly of whoever loads this: against the recorded
+// Executes a recorded run again, in the WebAssembly of the browser: against the recorded
 // answers, with no import but the host's functions. It is told what the log holds, and compares
 // what the program does now: its calls, byte by byte, its log lines, its end and its output.
 //

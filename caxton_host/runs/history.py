@@ -26,7 +26,13 @@ from typing import Protocol, TypeAlias
 
 from ..config import Config
 from ..core.analysis.history import Finding, History, Verdict
-from ..core.analysis.rejudge import ALLOWED, ASKS, RejudgedCall, verdict_rule
+from ..core.analysis.rejudge import (
+    ALLOWED,
+    RejudgedCall,
+    verdict_rule,
+    verdict_text,
+)
+from ..core.analysis.tracing import tool_of
 from ..core.calls import JSON
 from ..core.log.events import (
     Event,
@@ -224,13 +230,7 @@ async def _diverged(run: Finding, where: Divergence, log: Streams) -> Finding:
 
 def _named(recorded: Recorded) -> str:
     event = recorded.event
-    if isinstance(event, ToolInvoked):
-        return _tool(event)
-    return recorded.type
-
-
-def _tool(call: ToolInvoked) -> str:
-    return f"{call.server}/{call.tool}" if call.server else call.name
+    return tool_of(event) if isinstance(event, ToolInvoked) else recorded.type
 
 
 def _shown(value: JSON) -> str:
@@ -340,24 +340,16 @@ def _of_call(run: Run, calls: int, first: RejudgedCall | None) -> Finding:
     known = Finding(run_id=run[0], agent=run[1], verdict="identical", calls=calls)
     if first is None:
         return known
-    was = _said(first.was, first.rule)
-    now = _said(first.code, verdict_rule(first.now))
+    was = verdict_text(first.was, first.rule)
+    now = verdict_text(first.code, verdict_rule(first.now))
     return replace(
         known,
         verdict="denied" if first.was == ALLOWED else "allowed",
-        at=_tool(first.invoked),
+        at=tool_of(first.invoked),
         how=f"{was} became {now}",
         seq=first.seq,
         was=_shown(first.invoked.params),
     )
-
-
-_WORDS = {ALLOWED: "allowed", ASKS: "asks people"}
-
-
-def _said(code: str, rule: str | None) -> str:
-    word = _WORDS.get(code) or f"denied ({code})"
-    return f"{word} by {rule}" if rule else word
 
 
 async def _each(

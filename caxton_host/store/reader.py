@@ -207,7 +207,7 @@ class Reader:
         Args:
             types: Only those of these types.
 
-            only: Of which runs.
+            only: Of which runs; *agents* and *owner* select none.
 
             broken: Called with the stream of an event that was changed, and the error.
 

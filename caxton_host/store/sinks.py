@@ -49,7 +49,10 @@ class FileSink:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         handle = os.open(self._path, flags, 0o644)
         with open(handle, "r+b", buffering=0) as file:  # noqa: PTH123 -- a descriptor
-            os.ftruncate(handle, _end_of_lines(handle))
+            end = _end_of_lines(handle)
+            # An append-only file refuses this, even if nothing is cut off.
+            if end < os.fstat(handle).st_size:
+                os.ftruncate(handle, end)
             left = memoryview(data)
             while left:
                 left = left[file.write(left) :]

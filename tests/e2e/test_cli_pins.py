@@ -130,7 +130,7 @@ def test_a_pin_needs_a_table_of_its_own(shell: Shell) -> None:
     assert (done.code, path.read_text()) == (2, content)
     assert done.fix == f'write it with an editor: sha256 = "{GOOD_SHA}"'
     done = shell("agent", "pin", "helo")
-    assert (done.code, done.fix) == (2, "name hello")
+    assert (done.code, done.fix) == (2, "write hello")
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ ASKS = "asks"
 #: Codes of denials that no grant decides.
 _BEFORE = frozenset({"bad_request", "limit"})
 _GOOD = frozenset({ALLOWED, ASKS})
+_WORDS = {ALLOWED: "allowed", ASKS: "asks people"}
 _UNREADABLE = Denied(code="bad_request", rule=None, message="")
 
 
@@ -54,6 +55,17 @@ def verdict_code(verdict: Allowed | Denied) -> str:
 def verdict_rule(verdict: Allowed | Denied) -> str | None:
     """Return the rule that decided, or ``None`` where the lack of one did."""
     return verdict.rule.id if isinstance(verdict, Allowed) else verdict.rule
+
+
+def verdict_text(code: str, rule: str | None) -> str:
+    """
+    Return a verdict in words.
+
+    >>> verdict_text(ALLOWED, "allow[1]"), verdict_text("not_granted", None)
+    ('allowed by allow[1]', 'denied (not_granted)')
+    """
+    word = _WORDS.get(code) or f"denied ({code})"
+    return f"{word} by {rule}" if rule else word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from ...core.log.checkpoint import parse_note
 from ...core.log.runs import erasure_document
 from ...core.names import stream_of
-from .operations import IN_PATH, Answer, Asked, Operation, Parameter, answer, takes
-from .runs import REASON
+from .operations import Answer, Asked, Operation, Parameter, answer, takes
+from .runs import REASON, SEQ
 
 
 async def verification(asked: Asked) -> Response:
@@ -108,10 +108,7 @@ OPERATIONS: tuple[Operation, ...] = (
         handler=place,
         parameters=(
             Parameter(
-                name="seq",
-                about="The number of the event.",
-                schema=IN_PATH["seq"][0],
-                required=True,
+                name="seq", about="The number of the event.", schema=SEQ, required=True
             ),
         ),
         answers={200: Answer(about="Its place.", schema="Place")},

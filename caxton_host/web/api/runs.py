@@ -328,9 +328,9 @@ _RESULT: dict[str, JSON] = {
     "type": "object",
     "description": "The answer of the tool: an MCP CallToolResult.",
 }
-_SEQ: dict[str, JSON] = {**IN_PATH["seq"][0]}
+SEQ: dict[str, JSON] = {**IN_PATH["seq"][0]}
 _OF_CALL = Parameter(
-    name="seq", about="Any event of the call.", schema=_SEQ, required=True
+    name="seq", about="Any event of the call.", schema=SEQ, required=True
 )
 
 
@@ -602,7 +602,7 @@ OPERATIONS: tuple[Operation, ...] = (
         parameters=(WAIT,),
         body=takes(
             ("seq", "choice", "reason"),
-            seq=_SEQ,
+            seq=SEQ,
             choice={"type": "string", "enum": ["retry", "result", "fail", "abort"]},
             result=_RESULT,
             reason=REASON,
@@ -621,7 +621,7 @@ OPERATIONS: tuple[Operation, ...] = (
         scopes=("run",),
         handler=fork,
         parameters=(WAIT,),
-        body=takes(["seq"], seq=_SEQ, result=_RESULT, narrow=_NARROW),
+        body=takes(["seq"], seq=SEQ, result=_RESULT, narrow=_NARROW),
         answers=STARTED,
         problems=_PROBLEMS,
     ),

@@ -28,7 +28,8 @@ from ...lib.codec import load_json
 from ...lib.http import Client
 from ...lib.signing import opened, sealed
 from ...ports.watch import Clock
-from ..edge.authentication import SCOPE_PREFIX, Challenge, Keys, metadata
+from ..edge.authentication import SCOPE_PREFIX, Challenge, metadata
+from ..edge.issuer import Keys
 
 #: Where a browser begins, and where the issuer sends it back to.
 BEGIN, END = "/ui/sign-in/oauth", "/ui/sign-in/done"

@@ -19,7 +19,7 @@ from caxton_host.config import OAuth, Serve
 from caxton_host.core.grants.principals import SIGNATURES, Principal, Scope, Token
 from caxton_host.lib.http import Client
 from caxton_host.store.memory import MemoryStore
-from caxton_host.web.edge import authentication
+from caxton_host.web.edge import issuer as issuers
 from caxton_host.web.edge.authentication import Unauthenticated, identity_of
 from tests.unit.store.fakes import FakeClock, FakeEntropy
 
@@ -526,7 +526,7 @@ async def test_unknown_keys_are_asked_for_seldom(issuer: Issuer) -> None:
 async def test_keys_that_do_not_come_hold_nobody_for_long(
     issuer: Issuer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(authentication, "_TIMEOUT", 0.05)
+    monkeypatch.setattr(issuers, "_TIMEOUT", 0.05)
     issuer.server.script = None
     token = issuer.token()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Iterator
 from http.server import ThreadingHTTPServer
@@ -186,3 +187,19 @@ async def test_one_that_rests_ends_at_once(tmp_path: Path) -> None:
             await asyncio.sleep(0)
 
     assert len(parse_notes((tmp_path / "notes").read_bytes())) == 20
+
+
+async def test_a_file_that_only_grows_is_never_cut_unless_a_line_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError  # as an append-only file does
+
+    path, sink = tmp_path / "lines", FileSink(tmp_path / "lines")
+    await sink.send(b"one\n")
+    path.write_bytes(b"one\ntw")
+    await sink.send(b"two\n")
+    monkeypatch.setattr(os, "ftruncate", refused)
+    await sink.send(b"three\n")
+
+    assert path.read_bytes() == b"one\ntwo\nthree\n"

@@ -35,6 +35,7 @@ def clients(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+@pytest.mark.long
 def test_the_client_passes_the_official_suite_but_for_what_is_listed(
     programs: Programs, clients: Path, tmp_path: Path, revision: str
 ) -> None:

@@ -57,6 +57,7 @@ def documented(revision: str, where: str) -> set[str]:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.long
 def test_agents_and_a_session_pass_the_official_suite_but_for_what_is_listed(
     programs: Programs, served: str, revision: str
 ) -> None:

@@ -19,6 +19,7 @@ SMALL += ["--servers", "2", "--each", "1", "--judged", "1000"]
 SECTIONS = ["calls", "transports", "slow", "runs", "what_if", "profile"]
 
 
+@pytest.mark.long
 def test_sections_measure_what_they_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -276,6 +276,7 @@ def _rules(text: str) -> list[dict[str, str]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
+@pytest.mark.long
 def test_the_page_about_tests(shell: Shell) -> None:
     page = ROOT / "docs" / "how-to" / "test-an-agent.md"
     told: dict[str, str] = {}

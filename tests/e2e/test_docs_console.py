@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 
 from .serving import Host, document, served
 from .shell import Shell
@@ -39,6 +40,7 @@ def opened(link: str) -> tuple[httpx.Client, httpx.Response]:
     return client, answer
 
 
+@pytest.mark.long
 def test_the_console_is_opened_once_and_shows_the_log(shell: Shell) -> None:
     for line in ("caxton init", "caxton run weather"):
         type_in(shell, line)
@@ -221,6 +223,7 @@ def test_who_opens_it_where_nothing_is_configured_is_told(shell: Shell) -> None:
     assert "caxton init" in agents.text
 
 
+@pytest.mark.long
 def test_servers_are_changed_in_the_console(shell: Shell) -> None:
     type_in(shell, "caxton init")
     add(shell, "[serve]\nedit = true")
@@ -259,6 +262,7 @@ def test_servers_are_changed_in_the_console(shell: Shell) -> None:
     assert "/ui/servers/two" not in left
 
 
+@pytest.mark.long
 def test_the_page_about_the_console(shell: Shell) -> None:
     found = blocks(PAGE)
     lines = [line for block in found for line in commands(block.language, block.text)]

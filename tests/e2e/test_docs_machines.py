@@ -86,6 +86,7 @@ class Machine:
 
 
 @pytest.mark.timeout(400)  # a lease has to lapse, and a machine may be busy
+@pytest.mark.long
 def test_the_page_about_several_machines(tmp_path: Path, postgres_url: str) -> None:
     # laws 3, 7 and 10
     (tmp_path / "ssh").write_text(SSH.format(tmp_path))

@@ -11,6 +11,7 @@ from importlib.resources import files
 
 import jsonschema_rs
 import kubernetes_validate  # type: ignore[import-untyped]
+import pytest
 import yaml
 
 from caxton_host.app.serve_app import HAND_OVER_S
@@ -28,6 +29,7 @@ FILES = ROOT / "docs" / "how-to" / "deploy"
 SHOWN = "http://127.0.0.1:8080"
 
 
+@pytest.mark.long
 def test_the_page_about_a_host_that_is_served(shell: Shell) -> None:
     lines = [line for block in blocks(PAGE) for line in commands(*block[::2])]
     before = lines.index("caxton serve")

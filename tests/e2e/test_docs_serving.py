@@ -38,6 +38,7 @@ def host(shell: Shell) -> Iterator[Host]:
             type_in(shell, line)
 
 
+@pytest.mark.long
 def test_the_page_about_serving(shell: Shell, host: Host, programs: Programs) -> None:
     inspector = shlex.join(programs.inspector())
     shown = f"npx {INSPECTOR}@{_locked()['version']}"

@@ -75,6 +75,7 @@ def _twice(ledger: str) -> str:
         ),
     ],
 )
+@pytest.mark.long
 def test_the_checker_finds(
     fleet: tuple[str, Path, str],
     postgres: Server,

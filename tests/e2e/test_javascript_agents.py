@@ -143,6 +143,7 @@ def test_a_run_that_fails_says_why_and_replays(
     assert shell("replay", "@last").out.startswith("identical: 0 calls ")
 
 
+@pytest.mark.long
 def test_a_program_runs_without_a_build_and_replays(javascript: Shell) -> None:
     shell = javascript
     shell.write("report.ts", PROGRAM.encode())

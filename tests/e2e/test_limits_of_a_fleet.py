@@ -91,6 +91,7 @@ def end(runs: list[tuple[Host, str]]) -> None:
     until(lambda: all(run(*one)["state"] == "completed" for one in runs))
 
 
+@pytest.mark.long
 def test_three_hosts_have_one_rate_between_them(
     desk: Shell, postgres: Server, postgres_url: str
 ) -> None:
@@ -109,6 +110,7 @@ def test_three_hosts_have_one_rate_between_them(
         assert marks(desk).count("+") == 10
 
 
+@pytest.mark.long
 def test_a_rate_of_seconds_lets_all_through_in_turn(
     desk: Shell, postgres: Server, postgres_url: str
 ) -> None:
@@ -125,6 +127,7 @@ def test_a_rate_of_seconds_lets_all_through_in_turn(
     assert since >= began + 18 * 200_000
 
 
+@pytest.mark.long
 def test_three_hosts_have_one_place_between_them(
     desk: Shell, postgres: Server, postgres_url: str
 ) -> None:
@@ -136,6 +139,7 @@ def test_three_hosts_have_one_place_between_them(
     assert postgres.execute("SELECT * FROM slots", name_of(postgres_url)) == []
 
 
+@pytest.mark.long
 def test_a_place_outlives_its_host_until_its_call_is_resolved(
     desk: Shell, postgres_url: str
 ) -> None:
@@ -164,6 +168,7 @@ def ask(host: Host, who: str) -> httpx.Response:
     return host.ask("POST", "/api/v1/runs", who, json={"agent": "a"})
 
 
+@pytest.mark.long
 def test_three_hosts_count_what_a_caller_and_a_tenant_have(
     desk: Shell, postgres_url: str
 ) -> None:
@@ -193,6 +198,7 @@ def test_three_hosts_count_what_a_caller_and_a_tenant_have(
         until(lambda: ask(hosts[0], bob).status_code == 202)
 
 
+@pytest.mark.long
 def test_a_tenant_that_floods_the_queue_delays_itself(
     desk: Shell, postgres_url: str
 ) -> None:

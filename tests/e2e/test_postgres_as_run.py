@@ -65,6 +65,7 @@ def configure(shell: Shell, url: str) -> None:
     shell.write("caxton.toml", CONFIG.format(demo=demo, url=url))
 
 
+@pytest.mark.long
 def test_a_host_has_four_connections_and_asks_little_while_it_waits(
     shell: Shell, postgres: Server, postgres_url: str
 ) -> None:

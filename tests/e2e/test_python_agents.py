@@ -60,6 +60,7 @@ def research(shell: Shell, command: list[str], notes: Path, *, writing: bool) ->
     return done.document["output"]
 
 
+@pytest.mark.long
 def test_the_researcher_reads_a_folder_and_writes_one_file(
     runtimes: Shell, filesystem: list[str], notes: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_researcher_that_may_not_write_says_what_it_would_have(
 
 
 @pytest.mark.parametrize("mailing", [False, True])
+@pytest.mark.long
 def test_the_assistant_answers_in_rounds_and_takes_no_for_an_answer(
     runtimes: Shell, *, mailing: bool
 ) -> None:

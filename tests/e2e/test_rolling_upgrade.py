@@ -83,6 +83,7 @@ def events_of(desk: Shell) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.timeout(400)  # a lease has to lapse, and a machine may be busy
+@pytest.mark.long
 def test_one_host_after_the_other_is_replaced_while_runs_go_on(
     desk: Shell, release: Callable[[], None], postgres: Server, postgres_url: str
 ) -> None:

@@ -85,6 +85,7 @@ def runs(host: Host) -> bool:
     return answer.status_code == _OK and answer.json()["state"] == "completed"
 
 
+@pytest.mark.long
 async def test_a_full_disk_refuses_runs_and_nothing_is_sent_until_there_is_room(
     desk: Shell, good: str
 ) -> None:  # laws 3 and 10

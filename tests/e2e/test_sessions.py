@@ -171,6 +171,7 @@ async def test_a_call_that_was_approved_is_made_again(desk: Shell) -> None:  # l
     assert desk.types().count("ToolCompleted") == 2
 
 
+@pytest.mark.long
 async def test_a_session_of_a_restored_log_is_ended_by_an_operator(desk: Shell) -> None:
     # law 2
     async with connected(desk) as client:

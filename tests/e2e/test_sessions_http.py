@@ -154,6 +154,7 @@ def test_a_frozen_token_makes_no_call_until_it_is_thawed(desk: Shell) -> None:
         assert as_client(host, mine, said("2")) == [(False, "2")]
 
 
+@pytest.mark.long
 def test_limits_count_over_connections_and_hosts_for_one_principal(
     desk: Shell,
 ) -> None:  # law 4
@@ -261,6 +262,7 @@ def test_hanging_up_cancels_the_call(desk: Shell) -> None:
             pass
 
 
+@pytest.mark.long
 def test_every_answer_that_a_client_received_is_in_the_log(desk: Shell) -> None:
     # laws 3, 7 and 10
     mine = opening(desk, "mine")
@@ -319,6 +321,7 @@ def test_every_answer_that_a_client_received_is_in_the_log(desk: Shell) -> None:
     assert desk("audit", "verify").code == 0
 
 
+@pytest.mark.long
 def test_a_session_that_another_host_drives_is_refused(desk: Shell) -> None:
     mine = opening(desk, "mine")
     with served(desk, good=mine) as host, served(desk, good=mine) as other:

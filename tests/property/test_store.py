@@ -252,6 +252,7 @@ async def compare(program: list[Step], place: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(program=steps)
+@pytest.mark.long
 def test_both_stores_tell_the_same_story(program: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder:  # laws 2, 3: order, no gaps, hashes
         anyio.run(compare, program, url(Path(folder)))

@@ -57,6 +57,7 @@ def test_the_runs_of_a_dead_host_are_taken_over_by_living_ones() -> None:
     assert percentile(figures().takeovers["goes on"], 0.99) < 20
 
 
+@pytest.mark.long
 def test_a_flood_delays_its_own_tenant() -> None:
     waits = figures().waits
     others = [wait for name in ("bell", "corp") for wait in waits[name]]

@@ -288,6 +288,7 @@ async def _trips(travels: Mapping[str, Form], compiled_runtimes: Path) -> None:
     }
 
 
+@pytest.mark.long
 async def test_ten_calls_have_one_log_in_each_language_as_a_module_and_as_a_program(
     trips: dict[str, Form], compiled_runtimes: Path
 ) -> None:

@@ -50,6 +50,7 @@ def known(table: dict[str, str]) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 def test_nothing_sees_what_the_log_does_not(agent: Programs) -> None:  # law 3
     table = known({**STILL, **COMPONENT, **BUILT})
     assert not wrong(table, values(agent("", input=[*table])))
@@ -145,6 +146,7 @@ def test_an_exception_that_leaves_the_agent_is_its_reason(agent: Programs) -> No
     assert what == f"3 {ran.error}"
 
 
+@pytest.mark.long
 def test_what_is_wrong_is_shown_as_python_would(
     tmp_path: Path, zig_cache: Path
 ) -> None:

@@ -58,6 +58,7 @@ def test_what_run_returns_is_the_output(python_programs: Programs) -> None:
     assert python_programs("def run(): return {'a': [1]}").output == {"a": [1]}
 
 
+@pytest.mark.long
 def test_a_build_is_the_same_in_another_folder(
     python_runtime: Path, zig_cache: Path, tmp_path: Path
 ) -> None:

@@ -179,6 +179,7 @@ async def test_an_exit_code_fails_the_run_and_half_a_line_is_logged(
     assert scene.executed(history, browser) == "identical"
 
 
+@pytest.mark.long
 async def test_a_program_of_zigs_own_library_reads_its_files(
     scene: Scene, program: Build, browser: Engine
 ) -> None:

@@ -8,6 +8,8 @@ from asyncio.subprocess import PIPE, STDOUT
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant, Rule
 from caxton_host.core.text.globs import Pattern
@@ -54,6 +56,7 @@ def busy(folder: Path) -> Office:
     return office
 
 
+@pytest.mark.long
 async def test_every_answer_is_as_the_document_says(tmp_path: Path) -> None:
     office = busy(tmp_path)
     for _ in range(3):

@@ -261,7 +261,7 @@ class _Memory:
             return cls()
         # A key of its own: a compiled module is no memory, nor the other way round.
         key = hmac.digest(secret(paths.state / "cache.key"), b"history", "sha256")
-        cache = Cache(paths.cache / "history", key)
+        cache = Cache(paths.cache / "history", key, most=_CHANGES)
         told = (__version__, version("wasmtime"), change.digest)
         name = sha256("\n".join(told).encode()).hexdigest()
         found = None if fresh else cache.read(name)
@@ -302,4 +302,3 @@ class _Memory:
         known = {**self._now, **self.known}
         data = json.dumps(dict(islice(known.items(), _RUNS))).encode()
         self.cache.write(Artifact(key=self.name, data=data))
-        self.cache.trim(_CHANGES)

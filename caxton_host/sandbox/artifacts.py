@@ -133,13 +133,16 @@ class Cache:
         folder: For this user alone. It is created with mode 0700.
 
         mac_key: At least 32 secret bytes.
+
+        most: Files that are kept: those that were used last.
     """
 
-    def __init__(self, folder: Path, mac_key: bytes) -> None:
+    def __init__(self, folder: Path, mac_key: bytes, *, most: int = 256) -> None:
         if len(mac_key) < MAC_SIZE:
             raise ValueError(f"a MAC key has at least {MAC_SIZE} bytes")
         self._folder = folder
         self._mac_key = mac_key
+        self._most = most
 
     def read(self, key: str) -> Artifact | None:
         """Return the artifact of that key, or ``None``."""
@@ -163,6 +166,8 @@ class Cache:
         finally:
             os.close(file)
         if hmac.compare_digest(mac, self._mac(artifact)):
+            with suppress(OSError):  # The folder may be another's.
+                os.utime(self._folder / key)
             return artifact
         artifact.close()
         return None
@@ -175,12 +180,8 @@ class Cache:
             with artifact.view() as data:
                 mac, target = self._mac(artifact), self._folder / artifact.key
                 replace_file(target, mac, data, mode=0o600, sync=False)
-
-    def trim(self, most: int) -> None:
-        """Remove all but the files that were written last."""
-        with suppress(OSError):
-            files = [(one.stat().st_mtime, one) for one in self._folder.iterdir()]
-            for _, file in sorted(files, reverse=True)[most:]:
+            files = [(one.stat().st_mtime_ns, one) for one in self._folder.iterdir()]
+            for _, file in sorted(files, reverse=True)[self._most :]:
                 file.unlink()
 
     def _mac(self, artifact: Artifact) -> bytes:

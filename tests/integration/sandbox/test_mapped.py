@@ -156,6 +156,16 @@ def test_file_that_is_altered_before_the_check_counts_as_missing(
     made.close()
 
 
+def test_a_cache_keeps_the_files_that_were_used_last(cache: Path) -> None:
+    subject = Cache(cache, KEY, most=2)
+    for age, key in enumerate("cba"):
+        subject.write(Artifact(key=key, data=key.encode()))
+        os.utime(cache / key, (100 - age, 100 - age))
+        if key == "b":
+            assert subject.read("b")
+    assert {file.name for file in cache.iterdir()} == {"b", "a"}
+
+
 async def test_file_that_is_altered_before_the_check_is_compiled_again(
     cache: Path,
 ) -> None:

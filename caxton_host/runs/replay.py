@@ -56,7 +56,10 @@ from .recording import Recording
 Pause: TypeAlias = Callable[[int, int], Awaitable[None]]
 
 #: How the messages of ends begin that every engine reaches in the same place.
-_COUNTED = ("host_calls", "total_calls", "recorded", "result", "output")
+_COUNTED = (
+    *("host_calls", "total_calls", "wasi_calls"),
+    *("recorded", "result", "output"),
+)
 #: How the messages of ends begin that only the recorded engine reaches there.
 _BY_ENGINE = ("fuel", "memory", "stack")
 #: Bytes of the log that a watched program takes for a call.

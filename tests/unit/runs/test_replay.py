@@ -262,6 +262,15 @@ async def test_end_for_lack_of_fuel_or_room_binds_only_the_recorded_engine(
     assert (await divergence(scene, longer)).replayed == "mcp__demo__echo"
 
 
+async def test_end_for_a_number_of_calls_of_wasi_binds_every_engine() -> None:
+    over = Ending(kind="limit", limit="wasi_calls", message="more", fuel=9)
+    scene = await recorded(scripted(OSLO, last=over))
+
+    longer = scripted(OSLO, ECHO, last=over)
+    found = await divergence(scene, longer)
+    assert found.replayed == "mcp__demo__echo"
+
+
 async def test_other_engine_may_charge_more_fuel() -> None:
     again = Watched(USUAL)
     scene = await recorded(fuel=100)

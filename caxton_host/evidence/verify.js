@@ -296,8 +296,9 @@ async function verify(bundle, pinned, progress = () => {}) {
 
 /** @param {Verdict} found @param {(limit?: number) => any} next @param {Uint8Array[]} pinned */
 async function judged(found, next, pinned) {
-  const header = fields(next(MAX.header), "$type,blobs,checkpoint,earlier,key,run,streams");
-  check(header.$type === "caxton.bundle/v1", "not a bundle");
+  const header = next(MAX.header);
+  check(header?.$type === "caxton.bundle/v1", "not a bundle of a form that this page knows");
+  fields(header, "$type,blobs,checkpoint,earlier,key,run,streams");
   const key = unhex(header.key);
   found.key = header.key;
   const log = await checkpoint(header.checkpoint, key, pinned);

@@ -117,6 +117,20 @@ def test_the_event_that_was_changed_is_named() -> None:
         assert found["where"] == {"stream": "run/a", "seq": number // 5 + 1}, found
 
 
+def test_a_bundle_of_a_later_form_is_called_that() -> None:
+    later = vectors()["run"][0].replace(b"/v1", b"/v2", 1)
+    later = later.replace(b'"run":', b'"ran":', 1)
+    (found,) = judged([(later, TRUSTED)])
+    assert found["why"] == "not a bundle of a form that this page knows"
+
+
+def test_a_page_that_is_cut_says_that_it_is_not_verified() -> None:
+    html = html_page(vectors()["run"][0])
+    assert (
+        b">Not verified. If this stays, the file is not whole" in html[: len(html) // 2]
+    )
+
+
 def test_no_text_of_a_bundle_ends_its_element_and_all_of_it_comes_back() -> None:
     log = Log()
     log.append(f"run/{ENDS}", LogWritten(n=1, level="info", text=ENDS))

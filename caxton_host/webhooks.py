@@ -154,7 +154,7 @@ class WebhookTools(ToolClient):
             content = json.dumps(rest, ensure_ascii=False, allow_nan=False).encode()
         headers |= {name.lower(): text for name, text in hook.headers.items()}
         headers["idempotency-key"] = request.idempotency_key
-        return await self._client.request(
+        answer = await self._client.request(
             hook.method,
             url,
             headers=headers,
@@ -163,6 +163,8 @@ class WebhookTools(ToolClient):
             max_bytes=hook.max_result,
             allow_private=hook.allow_private,
         )
+        request.on_wire({"http.response.status_code": answer.status})
+        return answer
 
 
 def _unsent(why: str) -> Completed:

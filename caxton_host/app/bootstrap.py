@@ -145,7 +145,14 @@ async def running(  # noqa: PLR0913 -- what a host is made of
     """
     redact = Redactor(config.secrets)
     async with contextlib.AsyncExitStack() as stack:
-        telemetry = observe(config.telemetry.endpoint, environ, served=served)
+        clock = SystemClock()
+        stream = new_stream(clock)
+        telemetry = observe(
+            config.telemetry.endpoint,
+            environ,
+            served=served,
+            instance=stream.removeprefix("host/"),
+        )
         stack.enter_context(of_host(redact, telemetry.ids))
         stack.callback(telemetry.close)
         counts = telemetry.counts
@@ -192,8 +199,6 @@ async def running(  # noqa: PLR0913 -- what a host is made of
             sandbox = await stack.enter_async_context(
                 open_sandbox(paths, config.places, counts.worker, compiling)
             )
-            clock = SystemClock()
-            stream = new_stream(clock)
             with usable_store():
                 await store.leases.join(stream)
             log = HostLog(store, stream)

@@ -301,7 +301,7 @@ class Connection:
             return self._completed(answer, tool, options, began)
         meta = {**self.meta, _KEY: request.idempotency_key, **trace_context}
         method, params, headers = self._message(request, options, meta)
-        heard = Heard(request.on_progress, self._redact)
+        heard = Heard(request.on_progress, self._redact, request.on_wire)
         to = put(request.on_question, ASKED.get(elicitation, "people"), deadline)
         send = partial(
             self._peer.request,

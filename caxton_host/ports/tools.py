@@ -15,6 +15,7 @@ from ..core.limits import Limits
 from ..core.questions import To
 from ..core.tools.contexts import ServerResource
 from .log import Refused, Reservation
+from .watch import Fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class Progress:
     message: str | None = None
 
 
-def ignore(_: Progress) -> None:
+def ignore(_: object) -> None:
     """Ignore a report."""
 
 
@@ -143,6 +144,8 @@ class ToolRequest:
 
         on_progress: Called with each report, from the event loop.
 
+        on_wire: Called with what the protocol says of the request and of its answer.
+
         on_question: Awaited with each question of the server.
     """
 
@@ -171,6 +174,7 @@ class ToolRequest:
     on_progress: Callable[[Progress], None] = field(
         default=ignore, compare=False, repr=False
     )
+    on_wire: Callable[[Fields], None] = field(default=ignore, compare=False, repr=False)
     on_question: Ask = field(default=decline, compare=False, repr=False)
 
 

@@ -12,12 +12,13 @@ import json
 import re
 from collections.abc import Mapping
 
+from .. import __version__
 from ..core.calls import JSON, Completed, Failed, Outcome, Route
 from ..core.grants.approvals import Unapproved
 from ..core.grants.freezes import Halted
 from ..core.log.events import ToolCompleted, ToolInvoked
 from ..core.log.runs import outcome_word
-from ..core.names import stream_of
+from ..core.names import is_method, stream_of
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import (
     LeaseLost,
@@ -28,7 +29,14 @@ from ..errors import (
     Suspend,
     ToolError,
 )
+from ..lib.codec import decode
 from ..ports.watch import Execution, Fields, Origin, Served
+
+#: The newest released conventions that define spans of agents, tools and MCP.
+SCHEMA = "https://opentelemetry.io/schemas/1.41.1"
+
+#: What says that it is this host, and by which conventions: name, version, schema.
+SCOPE = ("caxton_host", __version__, SCHEMA)
 
 #: Characters of the parameters or the answer of a call.
 _LONGEST = 16 * 1024
@@ -150,13 +158,33 @@ def raised_fields(exc: BaseException) -> Fields:
 
 def attempt_fields(server: str, tool: str, attempt: int) -> Fields:
     """Return the attributes of one attempt to call a tool."""
-    fields: Fields = {
+    fields: Fields = {"caxton.server.name": server, "caxton.call.attempt": attempt}
+    if server == WEBHOOK:
+        again: Fields = {"http.request.resend_count": attempt - 1}
+        return fields | (again if attempt > 1 else {})
+    if is_method(tool):
+        return fields | {"mcp.method.name": tool}
+    return fields | {
+        "mcp.method.name": "tools/call",
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": tool,
-        "caxton.server.name": server,
-        "caxton.call.attempt": attempt,
     }
-    return fields if server == WEBHOOK else {"mcp.method.name": "tools/call", **fields}
+
+
+def attempt_name(fields: Fields) -> str:
+    """Return the name of the span of an attempt, or of a request of a client."""
+    method = fields.get("mcp.method.name") or fields.get("http.request.method", "HTTP")
+    return f"{method} {fields.get('gen_ai.tool.name', '')}".rstrip()
+
+
+def webhook_fields(definition: bytes) -> Fields:
+    """Return how and where a webhook is reached, without what is filled in."""
+    match decode(definition, limit=len(definition)):
+        case {"method": str(method), "url": str(url)}:
+            how: Fields = {"http.request.method": method, "url.full": url}
+            return how | _place_fields(url)
+        case _:
+            return {}
 
 
 def server_fields(known: Mapping[str, JSON]) -> Fields:
@@ -166,15 +194,23 @@ def server_fields(known: Mapping[str, JSON]) -> Fields:
         fields["mcp.protocol.version"] = protocol
     if known.get("transport") == "stdio":
         fields["network.transport"] = "pipe"
-    elif place := _PLACE.fullmatch(str(known.get("address"))):
-        scheme, host, port = place.groups()
+    elif place := _place_fields(str(known.get("address"))):
         fields |= {
             "network.transport": "tcp",
             "network.protocol.name": "http",
-            "server.address": host,
-            "server.port": int(port) if port else _PORTS[scheme],
+            **place,
         }
     return fields
+
+
+def _place_fields(url: str) -> Fields:
+    if not (place := _PLACE.fullmatch(url)):
+        return {}
+    scheme, host, port = place.groups()
+    return {
+        "server.address": host,
+        "server.port": int(port) if port else _PORTS[scheme],
+    }
 
 
 def arguments(invoked: ToolInvoked) -> Fields:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
+from .. import __version__
+from .attributes import SCHEMA, SCOPE
 from .lines import ACTIVITY, ActivityLines, OtlpHandler
 from .metrics import Metrics, Scrape, nothing_to_read
 from .observer import NoTelemetry, Observer
@@ -25,12 +29,19 @@ logger = logging.getLogger("caxton_host")
 #: How long the last flush may take: a run whose receiver is down ends a second later.
 _FLUSH_S = 0.8
 
+#: Of a process that has no stream in the log.
+_PROCESS = str(UUID(bytes=os.urandom(16), version=4))
+
 #: Sends what is left of a signal, for at most a second.
 End = Callable[[], None]
 
 
 def observe(
-    endpoint: str | None, environ: Mapping[str, str], *, served: bool = False
+    endpoint: str | None,
+    environ: Mapping[str, str],
+    *,
+    served: bool = False,
+    instance: str = _PROCESS,
 ) -> Observer:
     """
     Return the observer of a host, with a sink for each signal that is wanted.
@@ -43,20 +54,25 @@ def observe(
         environ: Where to look for it.
 
         served: Metrics are kept to be read, wherever else they go.
+
+        instance: Identifies the host among others.
     """
+    own = partial(resource, environ, instance)
     to_metrics, to_logs = (wanted(s, endpoint, environ) for s in ("metrics", "logs"))
     counts, scrape, ending, sinks = Sink(), nothing_to_read, list[End](), list[Sink]()
     if served or to_metrics:
-        counts, scrape, end = _metrics(to_metrics, environ, served=served)
+        counts, scrape, end = _metrics(to_metrics, own, served=served)
         sinks.append(counts)
         ending.append(end)
     if to_logs:
-        ending.append(_logs(to_logs, environ, partial(counts.lost, "logs")))
+        ending.append(_logs(to_logs, own, partial(counts.lost, "logs")))
     if ACTIVITY.isEnabledFor(logging.INFO):
         sinks.append(ActivityLines())
     spans = None
     if to_spans := wanted("traces", endpoint, environ):
-        spans, end = open_spans(to_spans, environ, partial(counts.lost, "spans"))
+        spans, end = open_spans(
+            to_spans, environ, partial(counts.lost, "spans"), instance
+        )
         ending.append(end)
     if not sinks and spans is None:
         return NoTelemetry()
@@ -64,7 +80,10 @@ def observe(
 
 
 def open_spans(
-    url: str, environ: Mapping[str, str], on_lost: Callable[[], None]
+    url: str,
+    environ: Mapping[str, str],
+    on_lost: Callable[[], None],
+    instance: str = _PROCESS,
 ) -> tuple[Spans, End]:
     """
     Return the sink that sends spans to *url*, and what ends it.
@@ -75,6 +94,8 @@ def open_spans(
         environ: Names the host, and says whether content is wanted.
 
         on_lost: Called for each batch of spans that is not taken.
+
+        instance: Identifies the host among others.
     """
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
         OTLPSpanExporter,
@@ -84,7 +105,7 @@ def open_spans(
 
     from .spans import Spans
 
-    own = resource(environ)
+    own = resource(environ, instance)
     provider = TracerProvider(resource=own, shutdown_on_exit=False)
     hushed()
     exporter = OTLPSpanExporter(endpoint=url)
@@ -103,7 +124,7 @@ def open_spans(
 
 
 def _metrics(
-    url: str, environ: Mapping[str, str], *, served: bool
+    url: str, own: Callable[[], Resource], *, served: bool
 ) -> tuple[Metrics, Scrape, End]:
     from opentelemetry.sdk.metrics import MeterProvider
 
@@ -124,8 +145,8 @@ def _metrics(
         hushed()
         exporter = OTLPMetricExporter(endpoint=url)
         readers.append(PeriodicExportingMetricReader(exporter))
-    provider = MeterProvider(readers, resource(environ), shutdown_on_exit=False)
-    metrics = Metrics(provider.get_meter("caxton_host"))
+    provider = MeterProvider(readers, own(), shutdown_on_exit=False)
+    metrics = Metrics(provider.get_meter(*SCOPE))
     if exporter:
         _report_failures(exporter, partial(metrics.lost, "metrics"))
 
@@ -136,7 +157,7 @@ def _metrics(
     return metrics, scrape, partial(_cut_short, provider.shutdown, cut)
 
 
-def _logs(url: str, environ: Mapping[str, str], lost: Callable[[], None]) -> End:
+def _logs(url: str, own: Callable[[], Resource], lost: Callable[[], None]) -> End:
     from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
     from opentelemetry.sdk._logs import LoggerProvider
     from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
@@ -144,9 +165,9 @@ def _logs(url: str, environ: Mapping[str, str], lost: Callable[[], None]) -> End
     hushed()
     exporter = OTLPLogExporter(endpoint=url)
     _report_failures(exporter, lost)
-    provider = LoggerProvider(resource(environ), shutdown_on_exit=False)
+    provider = LoggerProvider(own(), shutdown_on_exit=False)
     provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
-    undo = OtlpHandler(provider.get_logger("caxton_host")).attach()
+    undo = OtlpHandler(provider.get_logger(*SCOPE)).attach()
 
     def end() -> None:
         undo()
@@ -170,12 +191,24 @@ def address(signal: str, endpoint: str | None, environ: Mapping[str, str]) -> st
     return f"{base.rstrip('/')}/v1/{signal}" if base else ""
 
 
-def resource(environ: Mapping[str, str]) -> Resource:
-    """Return the description of the host that all its signals carry."""
-    from opentelemetry.sdk.resources import Resource
+def resource(environ: Mapping[str, str], instance: str = _PROCESS) -> Resource:
+    """
+    Return the description of the host that all its signals carry.
 
-    name = environ.get("OTEL_SERVICE_NAME", "caxton_host")
-    return Resource.create({"service.name": name})
+    Args:
+        environ: Names it.
+
+        instance: Identifies it among others.
+    """
+    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+
+    own = {
+        "service.name": environ.get("OTEL_SERVICE_NAME") or "caxton_host",
+        "service.version": __version__,
+        "service.instance.id": instance,
+    }
+    # What the operator says of it counts.
+    return Resource.create(own, SCHEMA).merge(OTELResourceDetector().detect())
 
 
 def with_content(environ: Mapping[str, str]) -> bool:

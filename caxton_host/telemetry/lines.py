@@ -95,8 +95,11 @@ class OtlpHandler(logging.Handler):
             severity_number=_severity(record.levelno),
             body=body,
             attributes={
-                "logger": record.name,
-                **{_NAMES.get(key, key): _plain(fields[key]) for key in fields},
+                "caxton.logger": record.name,
+                **{
+                    _NAMES.get(key, f"caxton.{key}"): _plain(fields[key])
+                    for key in fields
+                },
             },
         )
 

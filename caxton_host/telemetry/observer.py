@@ -94,7 +94,7 @@ class Observer:
             yield span.spans.headers(span.within) if span else {}
         finally:
             if span:
-                span.end()
+                span.spans.close_served(span)
             self.counts.served(fields, time.perf_counter() - began)
 
     def ids(self) -> tuple[str | None, str | None]:

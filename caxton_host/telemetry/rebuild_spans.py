@@ -31,10 +31,11 @@ from ..core.log.events import (
 )
 from ..core.log.runs import ENDS
 from ..core.names import stream_of
+from ..core.tools.webhooks import SERVER as WEBHOOK
 from ..errors import CaxtonError, Suspend
-from ..ports.watch import Execution, Served
+from ..ports.watch import Execution, Fields, Served
 from ..runs.executor import fork_of, resolved_calls, resume_of, start_of
-from .attributes import error_of, server_fields
+from .attributes import error_of, server_fields, webhook_fields
 from .export import host, hushed, resource, with_content
 from .sinks import ObservedCall, ObservedRun
 from .spans import OpenSpan, RunSpan, Spans
@@ -42,10 +43,12 @@ from .spans import OpenSpan, RunSpan, Spans
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
 
+    from ..ports.history import Streams
     from ..runs.recording import Recording
 
 
 _UPSTREAM = Served()
+_NONE: Mapping[str, Fields] = {}
 
 
 @dataclass(slots=True)
@@ -63,10 +66,13 @@ class _Rebuild:
     Makes the spans of a recorded run again.
 
     Attributes:
+        webhooks: The attributes of each webhook.
+
         now_ns: When the current event was recorded, in nanoseconds since 1970.
     """
 
     recording: Recording
+    webhooks: Mapping[str, Fields]
     now_ns: int = 0
     _spans: Spans = field(init=False)
     _run: ObservedRun = field(init=False)
@@ -179,7 +185,9 @@ class _Rebuild:
         asked, opened = self._asked[number], self._open[number]
         server, tool = asked.server or "", asked.tool or ""
         known = self.recording.started.servers.get(server)
-        fields = server_fields(known) if isinstance(known, dict) else {}
+        fields = self.webhooks.get(tool, {}) if server == WEBHOOK else {}
+        if server != WEBHOOK and isinstance(known, dict):
+            fields = server_fields(known)
         opened.attempt = self._spans.attempt(
             server, tool, attempt, fields, opened.span.within
         )
@@ -280,7 +288,26 @@ class _Sending:
             self.failed = True
 
 
-def send_again(recording: Recording, url: str, environ: Mapping[str, str]) -> int:
+async def webhooks_of(recording: Recording, store: Streams) -> dict[str, Fields]:
+    """Return the attributes of each webhook that a run was offered, from *store*."""
+    routes = [
+        one for one in recording.started.catalogue.values() if isinstance(one, dict)
+    ]
+    return {
+        str(one["tool"]): webhook_fields(
+            await store.blob(str(one["definition_sha256"]))
+        )
+        for one in routes
+        if one["server"] == WEBHOOK
+    }
+
+
+def send_again(
+    recording: Recording,
+    url: str,
+    environ: Mapping[str, str],
+    webhooks: Mapping[str, Fields] = _NONE,
+) -> int:
     """
     Send the spans of a recorded run, and return how many they are.
 
@@ -291,12 +318,14 @@ def send_again(recording: Recording, url: str, environ: Mapping[str, str]) -> in
 
         environ: Names the host, and says whether content is wanted.
 
+        webhooks: The attributes of each webhook.
+
     Raises:
         CaxtonError: The receiver refused them.
     """
     hushed()
     sending = _Sending(OTLPSpanExporter(endpoint=url, timeout=_TIMEOUT_S))
-    again = _Rebuild(recording)
+    again = _Rebuild(recording, webhooks)
     again.make(
         Spans(
             sending.take,

@@ -49,9 +49,11 @@ from ..core.log.events import (
 )
 from ..ports.watch import Execution, Fields
 from .attributes import (
+    SCOPE,
     agent_fields,
     arguments,
     attempt_fields,
+    attempt_name,
     call_fields,
     outcome_fields,
     raised_fields,
@@ -70,7 +72,7 @@ if TYPE_CHECKING:
 
 _W3C = TraceContextTextMapPropagator()
 _RANDOM = RandomIdGenerator()
-_SCOPE = InstrumentationScope("caxton_host")
+_SCOPE = InstrumentationScope(*SCOPE)
 _UNSET, _FAILED = Status(StatusCode.UNSET), Status(StatusCode.ERROR)
 
 #: Stands for a request of a client, which is no run.
@@ -349,8 +351,6 @@ class Spans(Sink):
     def open_served(self, fields: Fields, asked: Mapping[str, str]) -> OpenSpan:
         """Begin the span of a request of an MCP client: sampled as that of a run."""
         span = self.open_run(replace(_REQUEST, asked=asked))
-        tool = fields.get("gen_ai.tool.name", "")
-        span.name = f"{fields['mcp.method.name']} {tool}".rstrip()
         span.kind, span.fields = SpanKind.SERVER, fields
         return span
 
@@ -443,7 +443,7 @@ class Spans(Sink):
             fields["caxton.call.retry_reason"] = notes.resent
         return OpenSpan(
             spans=self,
-            name=f"tools/call {tool}",
+            name=attempt_name(fields),
             context=_below(call, number),
             parent=call,
             began_ns=self.clock(),
@@ -451,6 +451,12 @@ class Spans(Sink):
             under=under,
             kind=SpanKind.CLIENT,
         )
+
+    @staticmethod
+    def close_served(span: OpenSpan) -> None:
+        """End the span of a request, which is known by now."""
+        span.name = attempt_name(span.fields)
+        span.end()
 
     def send(self, span: OpenSpan, events: Sequence[SpanEvent]) -> None:
         """Send a span that ends now, if its run is sampled."""

@@ -17,7 +17,8 @@ from ...core.text.redact import Redactor, plain
 from ...core.tools.servers import ASKED, Elicitation
 from ...errors import BadBytes, ToolError
 from ...lib.codec import load_json
-from ...ports.tools import Progress
+from ...ports.tools import Progress, ignore
+from ...ports.watch import Fields
 from .questions import Put
 
 if TYPE_CHECKING:
@@ -254,13 +255,23 @@ def progress_of(message: Mapping[str, JSON]) -> tuple[int, Mapping[str, JSON]] |
 
 
 class Heard:
-    """Turns a server's reports about one call into `Progress`."""
+    """Turns a server's reports about one call into `Progress`, and tells its number."""
 
-    def __init__(self, tell: Callable[[Progress], None], redact: Redactor) -> None:
+    def __init__(
+        self,
+        tell: Callable[[Progress], None],
+        redact: Redactor,
+        on_wire: Callable[[Fields], None] = ignore,
+    ) -> None:
         self._tell = tell
+        self._on_wire = on_wire
         self._redact = redact
         self._clock = asyncio.get_running_loop().time
         self._not_before = 0.0
+
+    def numbered(self, number: int) -> None:
+        """Tell the number of the request."""
+        self._on_wire({"jsonrpc.request.id": str(number)})
 
     def __call__(self, params: Mapping[str, JSON]) -> None:
         """Take the untrusted parameters of a ``notifications/progress``."""

@@ -253,6 +253,7 @@ class Wire(ABC):
         if heard:
             params = tokened(params, number)
             self._heard[number] = heard
+            heard.numbered(number)
         if params is not None:
             message["params"] = params
         return number, message

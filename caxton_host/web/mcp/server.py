@@ -466,6 +466,8 @@ async def observed(host: Host, ctx: Context, call_next: CallNext) -> HandlerResu
         "mcp.protocol.version": ctx.protocol_version,
         "network.transport": "tcp" if ctx.request else "pipe",
     }
+    if ctx.request:
+        fields["network.protocol.name"] = "http"
     if ctx.method == "tools/call":
         name = host.redact.text(str((ctx.params or {}).get("name")))
         fields["gen_ai.operation.name"] = "execute_tool"

@@ -348,16 +348,16 @@ async def test_log_records_name_the_span_that_they_were_logged_in(
     assert collector.logs[1].severity_text == "INFO"
     assert collector.logs[4].severity_text == "WARNING"
     said = attributes(collector.logs[1])
-    assert said.pop("duration_ms")
+    assert said.pop("caxton.duration_ms")
     assert said == {
-        "logger": "caxton_host.activity",
+        "caxton.logger": "caxton_host.activity",
         "caxton.run.id": scene.run_id,
         "gen_ai.agent.name": "weather",
         "caxton.call.number": 1,
-        "name": "weather",
+        "caxton.name": "weather",
         "caxton.server.name": "demo",
         "caxton.tool.name": "get_weather",
-        "status": "ok",
+        "caxton.status": "ok",
     }
 
 

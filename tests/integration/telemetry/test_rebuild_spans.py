@@ -159,7 +159,7 @@ async def test_each_attempt_of_a_call_is_a_client_span(collector: Collector) -> 
     assert tree(collector.spans) == [
         "invoke_agent weather live completed",
         "  execute_tool weather ok upstream",
-        "    tools/call get_weather 1 (transport)",
+        "    tools/call get_weather 1 (-32000)",
         "    tools/call get_weather 2 transport",
     ]
     first, _ = (s for s in collector.spans if s.kind == CLIENT)
@@ -642,7 +642,12 @@ async def forked(collector: Collector) -> Scene:
 
 
 #: What the log does not hold, or holds though nobody could know it at the time.
-_BESIDE = {"caxton.event.hash", "rpc.response.status_code"}
+_BESIDE = {
+    "caxton.event.hash",
+    "http.response.status_code",
+    "jsonrpc.request.id",
+    "rpc.response.status_code",
+}
 
 
 def compared(span: Span) -> tuple[object, ...]:

@@ -24,6 +24,7 @@ from caxton_host.errors import (
 from caxton_host.ports.watch import Execution
 from caxton_host.telemetry.attributes import (
     attempt_fields,
+    attempt_name,
     outcome_fields,
     raised_fields,
     result,
@@ -96,8 +97,12 @@ def test_a_failed_call_says_whether_the_server_may_have_acted() -> None:
 
 
 def test_webhook_is_not_called_by_mcp() -> None:
-    assert "mcp.method.name" not in attempt_fields("webhook", "forecast", 1)
-    assert attempt_fields("crm", "find", 1)["mcp.method.name"] == "tools/call"
+    hook = attempt_fields("webhook", "forecast", 2)
+    assert hook["http.request.resend_count"] == 1
+    assert "mcp.method.name" not in hook
+    assert attempt_name(hook) == "HTTP"
+    assert attempt_name(attempt_fields("crm", "find", 1)) == "tools/call find"
+    assert attempt_name(attempt_fields("crm", "resources/read", 1)) == "resources/read"
 
 
 def test_long_answer_is_cut() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,9 @@ from .events_to import PATIENCE, SHOWN, deliver
 from .options import Moment
 from .output import clipped, counted, note, patience, plain, show, table, to_json
 from .run_text import line_document, moment, remark, rows
+
+if TYPE_CHECKING:
+    from ..config import Config
 
 
 @click.group("events")
@@ -343,18 +346,11 @@ async def send_trace(
         CaxtonError: The spans were not taken.
     """
     from ..app.bootstrap import open_store
-    from ..telemetry.export import address
     from ..telemetry.export import host as host_of
     from ..telemetry.rebuild_spans import send_again, webhooks_of
 
     config = host.look("telemetry")
-    url = address("traces", endpoint or config.telemetry.endpoint, os.environ)
-    if not url:
-        raise UsageError(
-            "there is no OpenTelemetry receiver to send to",
-            fix="name one with --endpoint http://localhost:4318, as endpoint in "
-            "[telemetry], or in OTEL_EXPORTER_OTLP_ENDPOINT",
-        )
+    url = receiver(config, endpoint, "--endpoint")
     async with open_store(config, write=False) as store:
         recording = await Recording.load(await store.reader.find_run(run), store.reader)
         webhooks = await webhooks_of(recording, store.reader)
@@ -367,3 +363,30 @@ async def send_trace(
         f"sent {counted(sent, 'span')} of run {recording.run_id} to {host_of(url)}, "
         f"trace {trace_id}"
     )
+
+
+def receiver(config: Config, endpoint: str | None, option: str) -> str:
+    """
+    Return the URL of a receiver of spans.
+
+    Args:
+        config: Says where it is, or else the environment, without an *endpoint*.
+
+        endpoint: Its base URL, as a person gave it.
+
+        option: How that is given.
+
+    Raises:
+        UsageError: There is none, or *endpoint* is no URL.
+    """
+    from ..telemetry.export import address
+
+    url = address("traces", endpoint or config.telemetry.endpoint, os.environ)
+    if not url.startswith(("http://", "https://")):
+        what = f"{plain(endpoint)} is not the URL of an" if endpoint else "there is no"
+        raise UsageError(
+            f"{what} OpenTelemetry receiver to send to",
+            fix=f"name one with {option} http://localhost:4318, as endpoint in "
+            "[telemetry], or in OTEL_EXPORTER_OTLP_ENDPOINT",
+        )
+    return url

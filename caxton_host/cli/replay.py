@@ -20,6 +20,7 @@ from ..errors import UsageError
 from ..runs.modules import read_instead
 from . import interrupt
 from .context import HostApi, on_host, wait
+from .events import receiver
 from .options import Moment, of_runs
 from .output import (
     AUDIT,
@@ -39,9 +40,12 @@ from .verdict import believe
 
 if TYPE_CHECKING:
     from ..config import Config
+    from ..core.calls import JSON
     from ..core.log.bundle import Bundle
     from ..ports.history import Streams
+    from ..runs.recording import Recording
     from ..runs.replay import Replayed
+    from ..telemetry.replay_spans import ReplaySpans
 
 
 #: Sections of the configuration for a replay.
@@ -55,6 +59,7 @@ class _Wanted:
     step: bool
     against: Path | None
     lines: bool
+    otlp: str | None
 
 
 @on_host(click.command("replay"))
@@ -76,6 +81,14 @@ class _Wanted:
     "--lines",
     is_flag=True,
     help="Print the line of the program that made each call.",
+)
+@click.option(
+    "--to-otlp",
+    "otlp",
+    is_flag=False,
+    flag_value="",
+    metavar="[URL]",
+    help="Send the replay as a trace, with the recorded times, to an OTLP receiver.",
 )
 @click.option(
     "--grants",
@@ -128,6 +141,7 @@ def command(
     step: bool,
     against: Path | None,
     lines: bool,
+    otlp: str | None,
     bundle: Path | None,
     keys: tuple[str, ...],
     as_json: bool,
@@ -149,14 +163,18 @@ def command(
     The calls of a session are judged again by the grant that was recorded: a client
     made them, and what it did between them is not in the log.
 
+    --to-otlp sends the replay to URL, the base URL of an OTLP receiver over HTTP, or to
+    that of [telemetry] or the environment. Its spans are marked as a replay, linked to
+    those of the run, and the same each time.
+
     With --all, each recorded run that the filters select is a test of a change: of
     another module or program of --agent, of grants, or of the definition of a tool.
     Runs are grouped by their first difference.
 
     \b
-    Exit codes: 0 identical; 1 with --all, a run failed; 2 no such run, erased, or it
-      cannot be replayed to its end; 4 diverged, or calls are newly denied or
-      allowed; 5 the bundle is broken, or not signed by a trusted key.
+    Exit codes: 0 identical; 1 the receiver refused, or with --all, a run failed; 2 no
+      such run, erased, or it cannot be replayed to its end; 4 diverged, or calls are
+      newly denied or allowed; 5 the bundle is broken, or not signed by a trusted key.
 
     \b
     Examples:
@@ -164,6 +182,7 @@ def command(
       caxton replay 0198 --until 7 --json
       caxton replay @last --step
       caxton replay @last --lines
+      caxton replay @last --to-otlp http://localhost:4318
       caxton replay @last --against new.wasm
       caxton replay --all --agent weather --against new.wasm --junit junit.xml
       caxton replay --all --since 7d --grants new.toml
@@ -172,24 +191,34 @@ def command(
     if [run is not None, bundle is not None, whole].count(True) != 1:
         raise click.UsageError("Name RUN, --bundle and a file, or --all.", ctx)
     if whole:
+        of_all["otlp"] = otlp
         ctx.exit(_all(ctx, host, until, against, of_all, as_json=as_json))
     if any(of_all.values()):
         raise click.UsageError("Filters, --grants and --tool need --all.", ctx)
-    _check(step=step, lines=lines, as_json=as_json, part=bool(until or against))
+    _check(
+        step=step,
+        lines=lines,
+        as_json=as_json,
+        part=bool(until or against),
+        sent=otlp is not None,
+    )
     seq = None if until is None else click.IntRange(min=1)(until, ctx=ctx)
-    wanted = _Wanted(run=run or "", until=seq, step=step, against=against, lines=lines)
+    wanted = _Wanted(
+        run=run or "", until=seq, step=step, against=against, lines=lines, otlp=otlp
+    )
     with interrupt.interruptible() if step else nullcontext():
         if bundle is None:
-            found = wait(_replay(host, wanted))
+            found, spans = wait(_replay(host, wanted))
         elif believed := believe(host, bundle, keys):
-            found = wait(_replay_bundle(host, believed, wanted))
+            found, spans = wait(_replay_bundle(host, believed, wanted))
         else:
             ctx.exit(AUDIT)
     if as_json:
         more = {"lines": found.lines_document()} if lines else {}
-        show(found.to_document() | more)
+        show(found.to_document() | more | _sent(host, spans, otlp))
     else:
         tell(found, lines=lines)
+        _sent(host, spans, otlp)
     if found.divergence:
         complain(
             f"diverged at {found.divergence}",
@@ -201,7 +230,22 @@ def command(
         ctx.exit(USAGE)
 
 
-def _check(*, step: bool, lines: bool, as_json: bool, part: bool) -> None:
+def _sent(
+    host: HostApi, spans: ReplaySpans | None, otlp: str | None
+) -> dict[str, JSON]:
+    """Send *spans*, if there are any, and return what a document says of that."""
+    if spans is None:
+        return {}
+    from ..telemetry.export import host as host_of
+
+    url = receiver(host.look("telemetry"), otlp, "--to-otlp")
+    with patience("sending spans"):
+        sent = spans.deliver(url)
+    note(f"sent {counted(sent, 'span')} to {host_of(url)}, trace {spans.trace_id}")
+    return {"trace_id": spans.trace_id, "spans": sent}
+
+
+def _check(*, step: bool, lines: bool, as_json: bool, part: bool, sent: bool) -> None:
     """
     Return if the options of a replay go together.
 
@@ -212,10 +256,10 @@ def _check(*, step: bool, lines: bool, as_json: bool, part: bool) -> None:
         raise UsageError(
             "--step speaks to a person, --json to a program", fix="leave one out"
         )
-    if lines and (part or step):
+    if lines and (part or step or sent):
         raise UsageError(
             "--lines is for a whole run and its own program",
-            fix="leave out --until, --step and --against",
+            fix="leave out --until, --step, --against and --to-otlp",
         )
 
 
@@ -233,6 +277,8 @@ def _all(
     of_all = cast("dict[str, Any]", given)
     own = {key: of_all.pop(key) for key in ("grants", "fresh", "junit", "html")}
     tool: str | None = of_all.pop("tool")
+    if of_all.pop("otlp") is not None:
+        raise click.UsageError("--to-otlp sends one replay: name its run.", ctx)
     name, is_changed, file = (tool or "").partition("=")
     if sum(map(bool, (against, own["grants"], is_changed))) > 1:
         raise click.UsageError("Change one thing: --against, --grants or --tool.", ctx)
@@ -267,14 +313,18 @@ def tell(found: Replayed, *, lines: bool = False) -> None:
         note("the run has not ended; the replay covers the recorded part")
 
 
-async def _replay(host: HostApi, wanted: _Wanted) -> Replayed:
+async def _replay(
+    host: HostApi, wanted: _Wanted
+) -> tuple[Replayed, ReplaySpans | None]:
     config = host.settings(*_OF_REPLAY)
     async with host.history() as store:
         run_id = await store.find_run(wanted.run)
         return await _execute(host, config, run_id, store, wanted)
 
 
-async def _replay_bundle(host: HostApi, bundle: Bundle, wanted: _Wanted) -> Replayed:
+async def _replay_bundle(
+    host: HostApi, bundle: Bundle, wanted: _Wanted
+) -> tuple[Replayed, ReplaySpans | None]:
     from ..store.bundle_store import BundleStore
 
     store = BundleStore(bundle)
@@ -285,14 +335,15 @@ async def _replay_bundle(host: HostApi, bundle: Bundle, wanted: _Wanted) -> Repl
 
 async def _execute(
     host: HostApi, config: Config, run_id: str, store: Streams, wanted: _Wanted
-) -> Replayed:
+) -> tuple[Replayed, ReplaySpans | None]:
     from ..app.bootstrap import open_sandbox
     from ..runs.recording import Recording
     from ..runs.replay import Options, replay
     from ..telemetry import observe
 
-    module, program, pause = None, None, None
-    if wanted.against or wanted.step:
+    module, program, pause, spans = None, None, None, None
+    sends = wanted.otlp is not None
+    if wanted.against or wanted.step or sends:
         recording = await Recording.load(run_id, store)
         if wanted.against:
             module, program = read_instead(
@@ -300,8 +351,14 @@ async def _execute(
             )
         if wanted.step:
             pause = Stepper(recording.history).pause
+        if sends:
+            spans = _spans_of(config, recording, wanted)
     async with AsyncExitStack() as stack:
-        telemetry = observe(config.telemetry.endpoint, os.environ)
+        telemetry = (
+            spans.observer()
+            if spans
+            else observe(config.telemetry.endpoint, os.environ)
+        )
         stack.callback(telemetry.close)
         sandbox = await stack.enter_async_context(
             open_sandbox(host.paths(), config.places)
@@ -316,9 +373,29 @@ async def _execute(
             )
             found = await execute(options=options)
             if not wanted.lines or found.divergence:
-                return found
+                return found, spans
             told = await execute(options=Options(lines=True))
-            return replace(found, lines=told.lines)
+            return replace(found, lines=told.lines), None
+
+
+def _spans_of(config: Config, recording: Recording, wanted: _Wanted) -> ReplaySpans:
+    """
+    Return what makes the spans of a replay.
+
+    Raises:
+        UsageError: There is nowhere to send them, or nothing that is executed again.
+    """
+    from ..telemetry.replay_spans import ReplaySpans
+
+    receiver(config, wanted.otlp, "--to-otlp")
+    if recording.is_session:
+        run_id = recording.run_id
+        raise UsageError(
+            f"run {run_id} is a session, which is not executed again",
+            fix=f"send its own trace: caxton events export --to-otlp {run_id}",
+        )
+    part = recording.until(wanted.until) if wanted.until else recording
+    return ReplaySpans(part, os.environ)
 
 
 HELP = """\

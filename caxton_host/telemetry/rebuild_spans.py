@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, cast
 
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from ..core.calls import Denied, Effect, Failed, Outcome, Route
@@ -32,11 +30,12 @@ from ..core.log.events import (
 from ..core.log.runs import ENDS
 from ..core.names import stream_of
 from ..core.tools.webhooks import SERVER as WEBHOOK
-from ..errors import CaxtonError, Suspend
+from ..errors import Suspend
 from ..ports.watch import Execution, Fields, Served
 from ..runs.executor import fork_of, resolved_calls, resume_of, start_of
 from .attributes import error_of, server_fields, webhook_fields
-from .export import host, hushed, resource, with_content
+from .export import resource, with_content
+from .sending import send
 from .sinks import ObservedCall, ObservedRun
 from .spans import OpenSpan, RunSpan, Spans
 
@@ -249,45 +248,6 @@ def _id(recorded: Recorded, known: str | None, size: int) -> int:
     return int.from_bytes(digest[:size], "big")
 
 
-#: Spans in one request.
-_BATCH = 512
-#: For each request, with its retries.
-_TIMEOUT_S = 5.0
-
-
-class _Sending:
-    """
-    Sends spans in batches, as they end.
-
-    Attributes:
-        sent: How many the receiver took.
-
-        failed: It refused some, so no more are sent.
-    """
-
-    def __init__(self, exporter: OTLPSpanExporter) -> None:
-        self.sent = 0
-        self.failed = False
-        self._exporter = exporter
-        self._waiting: list[ReadableSpan] = []
-
-    def take(self, span: ReadableSpan) -> None:
-        """Take a span that has ended."""
-        self._waiting.append(span)
-        if len(self._waiting) >= _BATCH:
-            self.flush()
-
-    def flush(self) -> None:
-        """Send the spans that wait."""
-        spans, self._waiting = self._waiting, []
-        if self.failed or not spans:
-            return
-        if self._exporter.export(spans) is SpanExportResult.SUCCESS:
-            self.sent += len(spans)
-        else:
-            self.failed = True
-
-
 async def webhooks_of(recording: Recording, store: Streams) -> dict[str, Fields]:
     """Return the attributes of each webhook that a run was offered, from *store*."""
     routes = [
@@ -323,23 +283,15 @@ def send_again(
     Raises:
         CaxtonError: The receiver refused them.
     """
-    hushed()
-    sending = _Sending(OTLPSpanExporter(endpoint=url, timeout=_TIMEOUT_S))
+    made: list[ReadableSpan] = []
     again = _Rebuild(recording, webhooks)
     again.make(
         Spans(
-            sending.take,
+            made.append,
             ALWAYS_ON,
             resource(environ),
             content=with_content(environ),
             clock=again.clock,
         )
     )
-    sending.flush()
-    if sending.failed:
-        raise CaxtonError(
-            f"{host(url)} did not take the spans",
-            fix="see that an OTLP receiver listens there, over HTTP: --endpoint "
-            "http://localhost:4318",
-        )
-    return sending.sent
+    return send(made, url)

@@ -203,6 +203,7 @@ def test_a_session_cannot_be_executed_again(desk: Shell) -> None:  # law 5
     anyio.run(greet)
     for words in (
         ("replay", "@last", "--step"),
+        ("replay", "@last", "--to-otlp", "http://127.0.0.1:9"),
         ("runs", "resume", "@last"),
         ("runs", "fork", "@last", "2"),
     ):

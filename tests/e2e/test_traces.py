@@ -97,3 +97,49 @@ def test_every_signal_is_as_the_named_conventions_have_it(
     streams = told("events", "export", "--all", "--json").document
     assert {f"host/{one}" for one in hosts} <= {one["stream"] for one in streams}
     assert "gen_ai.execute_tool.duration" in collector.metrics
+
+
+def test_a_replay_is_sent_with_the_times_of_the_run_and_once(
+    told: Shell, collector: Collector
+) -> None:  # law 6
+    live = {one.span_id: one for one in collector.spans}
+    collector.spans.clear()
+    events = told("events", "list", "@last", "--json").document
+
+    for _ in range(2):
+        sent = told("replay", "@last", "--to-otlp")
+        assert (sent.code, sent.out) == (
+            0,
+            "identical: 3 calls answered from the log\n",
+        )
+    said = told("replay", "@last", "--to-otlp", collector.url, "--json").document
+
+    spans = {one.span_id: one for one in collector.spans}
+    assert (said["verdict"], said["spans"]) == ("identical", len(spans))
+    assert len(collector.spans) == 3 * len(spans)  # The same each time.
+    assert {one.trace_id.hex() for one in spans.values()} == {said["trace_id"]}
+    assert not live.keys() & spans.keys()
+    for one in spans.values():
+        assert one.kind == Span.SPAN_KIND_INTERNAL
+        for link in one.links:
+            assert live[link.span_id].name == one.name
+        for start in (one.start_time_unix_nano, one.end_time_unix_nano):
+            assert start // 1000 in {one["recorded_at"] for one in events}
+    top = collector.spans[-1]
+    assert attributes(top)["caxton.run.mode"] == "replay"
+    assert attributes(top)["caxton.replay.verdict"] == "identical"
+
+    wrong = told("replay", "--to-otlp", "@last", "@last")
+    assert (wrong.code, wrong.fix.split(",")[0]) == (
+        2,
+        "name one with --to-otlp http://localhost:4318",
+    )
+    assert "@last is not the URL" in wrong.err
+    collector.refuses.add("/v1/traces")
+    nobody = told("replay", "@last", "--to-otlp")
+    assert nobody.code == 1
+    assert nobody.out.startswith("identical")
+    assert "did not take the spans" in nobody.err
+    assert "http://localhost:4318" in nobody.fix
+    assert told("replay", "@last", "--lines", "--to-otlp").code == 2
+    assert told("replay", "--all", "--to-otlp").code == 2

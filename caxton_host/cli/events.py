@@ -347,15 +347,15 @@ async def send_trace(
     """
     from ..app.bootstrap import open_store
     from ..telemetry.export import host as host_of
-    from ..telemetry.rebuild_spans import send_again, webhooks_of
+    from ..telemetry.rebuild_spans import Beside, send_again
 
     config = host.look("telemetry")
     url = receiver(config, endpoint, "--endpoint")
     async with open_store(config, write=False) as store:
         recording = await Recording.load(await store.reader.find_run(run), store.reader)
-        webhooks = await webhooks_of(recording, store.reader)
+        beside = await Beside.of(recording, store.reader)
     with patience("sending spans"):
-        sent = await asyncio.to_thread(send_again, recording, url, os.environ, webhooks)
+        sent = await asyncio.to_thread(send_again, recording, url, os.environ, beside)
     trace_id = recording.own[0].trace_id
     if as_json:
         show({"run_id": recording.run_id, "trace_id": trace_id, "spans": sent})

@@ -68,6 +68,8 @@ class Execution:
 
         origin: The recorded event that it continues or repeats.
 
+        caller: The run that waits for its answer, and the number of that call.
+
         asked: The W3C trace context of the caller: ``traceparent``, and ``tracestate``
             if given.
     """
@@ -79,6 +81,7 @@ class Execution:
     description: str = ""
     version: str = ""
     origin: Origin | None = None
+    caller: tuple[str, int] | None = None
     asked: Mapping[str, str] = field(default_factory=dict[str, str])
 
 

@@ -417,6 +417,7 @@ def start_of(
         module_sha256=started.module_sha256,
         description=manifest.description if manifest else "",
         version=manifest.version if manifest else "",
+        caller=_caller_of(started),
         asked=trace_of(trace),
     )
 
@@ -427,14 +428,16 @@ def trace_of(said: Mapping[str, object]) -> dict[str, str]:
     return {key: value for key, value in found.items() if isinstance(value, str)}
 
 
-def resume_of(recording: Recording) -> Execution:
-    """Return the execution of a run that is resumed."""
+def resume_of(recording: Recording, before: Sequence[Recorded]) -> Execution:
+    """Return the execution of a run that is resumed, after its events *before*."""
+    starts = [e for e in before if isinstance(e.event, RunStarted | RunResumed)]
     return Execution(
         run_id=recording.run_id,
         agent=recording.started.agent,
         mode="resume",
         module_sha256=recording.started.module_sha256,
-        origin=_origin("resume_of", recording.own[0]),
+        origin=_origin("resume_of", starts[-1]),
+        caller=_caller_of(recording.started),
     )
 
 
@@ -458,6 +461,12 @@ def replay_of(recording: Recording, module_sha256: str) -> Execution:
         module_sha256=module_sha256,
         origin=_origin("replay_of", recording.own[0]),
     )
+
+
+def _caller_of(started: RunStarted) -> tuple[str, int] | None:
+    if started.parent and started.called_by:
+        return started.parent, started.called_by
+    return None
 
 
 def recorded_calls(recording: Recording) -> Mapping[int, Served]:

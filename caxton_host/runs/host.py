@@ -518,7 +518,7 @@ class Host:
             run_id=recording.run_id,
             agent=started.agent,
             actor=actor,
-            execution=resume_of(recording),
+            execution=resume_of(recording, recording.own),
             prepared=prepared,
             guest=guest,
             grant=Grant.from_payload(started.grants),

@@ -72,6 +72,9 @@ def agent_fields(execution: Execution) -> Fields:
         fields["gen_ai.agent.description"] = execution.description
     if execution.version:
         fields["gen_ai.agent.version"] = execution.version
+    if execution.caller:
+        run_id, call = execution.caller
+        fields |= {"caxton.caller.run_id": run_id, "caxton.caller.call": call}
     return fields | _origin_fields(execution.origin)
 
 

@@ -2,7 +2,8 @@
 Makes the spans of a recorded run again from its log, and sends them.
 
 They have the ids that the events name, and the times at which these were recorded.
-The log does not hold the caller's trace, so the run's own span has no parent.
+The log does not hold the trace of a client that asked for the run: its own span then has
+no parent.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Self, cast
 
+from opentelemetry import context as current
+from opentelemetry.context import Context
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.trace import NonRecordingSpan, set_span_in_context
 
 from ..core.calls import Denied, Effect, Failed, Outcome, Route
 from ..core.grants.approvals import Unapproved
@@ -37,7 +41,7 @@ from .attributes import error_of, server_fields, webhook_fields
 from .export import resource, with_content
 from .sending import send
 from .sinks import ObservedCall, ObservedRun
-from .spans import OpenSpan, RunSpan, Spans
+from .spans import OpenSpan, RunSpan, Spans, remote
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -47,7 +51,50 @@ if TYPE_CHECKING:
 
 
 _UPSTREAM = Served()
-_NONE: Mapping[str, Fields] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """
+    What the spans of a run say that is not in its own events.
+
+    Attributes:
+        webhooks: The attributes of each webhook that it was offered.
+
+        caller: The call that it answers.
+    """
+
+    webhooks: Mapping[str, Fields] = field(default_factory=dict[str, Fields])
+    caller: Recorded | None = None
+
+    @classmethod
+    async def of(cls, recording: Recording, store: Streams) -> Self:
+        """Return it for a run, from *store*."""
+        started, webhooks, caller = recording.started, dict[str, Fields](), None
+        for route in started.catalogue.values():
+            if isinstance(route, dict) and route["server"] == WEBHOOK:
+                definition = await store.blob(str(route["definition_sha256"]))
+                webhooks[str(route["tool"])] = webhook_fields(definition)
+        for one in (
+            await store.read(stream_of(started.parent)) if started.parent else ()
+        ):
+            match one.event:
+                case ToolInvoked(call=started.called_by):
+                    caller = one
+                case _:
+                    pass
+        return cls(webhooks, caller)
+
+    @property
+    def under(self) -> Context:
+        """The context that the run began in."""
+        if not (self.caller and self.caller.trace_id and self.caller.span_id):
+            return Context()
+        above = remote(self.caller.trace_id, self.caller.span_id)
+        return set_span_in_context(NonRecordingSpan(above), Context())
+
+
+_NOTHING = Beside()
 
 
 @dataclass(slots=True)
@@ -65,13 +112,13 @@ class _Rebuild:
     Makes the spans of a recorded run again.
 
     Attributes:
-        webhooks: The attributes of each webhook.
+        beside: What its own events do not say.
 
         now_ns: When the current event was recorded, in nanoseconds since 1970.
     """
 
     recording: Recording
-    webhooks: Mapping[str, Fields]
+    beside: Beside
     now_ns: int = 0
     _spans: Spans = field(init=False)
     _run: ObservedRun = field(init=False)
@@ -108,12 +155,14 @@ class _Rebuild:
         first, self._served = events[0], resolved_calls(before)
         self._waiting.clear()
         self.now_ns = first.recorded_at * 1000
-        self._run = ObservedRun(self._described(resumed=bool(before)))
+        self._run = ObservedRun(self._described(before))
+        under = current.attach(Context() if before else self.beside.under)
         self._span = self._spans.open_run(
             self._run.execution,
             trace_id=_id(first, first.trace_id, 16),
             span_id=_id(first, first.span_id, 8),
         )
+        current.detach(under)
         for number, served in self._served.items():
             if served.by == "resolution":
                 self._begin(number)
@@ -125,10 +174,10 @@ class _Rebuild:
                 break  # other hosts recorded what follows
         self._end(last)
 
-    def _described(self, *, resumed: bool) -> Execution:
+    def _described(self, before: Sequence[Recorded]) -> Execution:
         recording = self.recording
-        if resumed:
-            return resume_of(recording)
+        if before:
+            return resume_of(recording, before)
         started, run_id = recording.started, recording.run_id
         if started.forked_from is None:
             return start_of(run_id, started)
@@ -184,7 +233,7 @@ class _Rebuild:
         asked, opened = self._asked[number], self._open[number]
         server, tool = asked.server or "", asked.tool or ""
         known = self.recording.started.servers.get(server)
-        fields = self.webhooks.get(tool, {}) if server == WEBHOOK else {}
+        fields = self.beside.webhooks.get(tool, {}) if server == WEBHOOK else {}
         if server != WEBHOOK and isinstance(known, dict):
             fields = server_fields(known)
         opened.attempt = self._spans.attempt(
@@ -248,25 +297,11 @@ def _id(recorded: Recorded, known: str | None, size: int) -> int:
     return int.from_bytes(digest[:size], "big")
 
 
-async def webhooks_of(recording: Recording, store: Streams) -> dict[str, Fields]:
-    """Return the attributes of each webhook that a run was offered, from *store*."""
-    routes = [
-        one for one in recording.started.catalogue.values() if isinstance(one, dict)
-    ]
-    return {
-        str(one["tool"]): webhook_fields(
-            await store.blob(str(one["definition_sha256"]))
-        )
-        for one in routes
-        if one["server"] == WEBHOOK
-    }
-
-
 def send_again(
     recording: Recording,
     url: str,
     environ: Mapping[str, str],
-    webhooks: Mapping[str, Fields] = _NONE,
+    beside: Beside = _NOTHING,
 ) -> int:
     """
     Send the spans of a recorded run, and return how many they are.
@@ -278,13 +313,13 @@ def send_again(
 
         environ: Names the host, and says whether content is wanted.
 
-        webhooks: The attributes of each webhook.
+        beside: What its own events do not say.
 
     Raises:
         CaxtonError: The receiver refused them.
     """
     made: list[ReadableSpan] = []
-    again = _Rebuild(recording, webhooks)
+    again = _Rebuild(recording, beside)
     again.make(
         Spans(
             made.append,

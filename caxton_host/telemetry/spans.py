@@ -327,6 +327,9 @@ class Spans(Sink):
             flags = parent.trace_flags & TraceFlags.RANDOM_TRACE_ID
         trace_id = trace_id or _RANDOM.generate_trace_id()
         links = _links(execution.origin)
+        calling = get_current_span(under).get_span_context()
+        if links and execution.caller and calling.is_valid:
+            links.append(Link(calling, {"caxton.link.type": "called_by"}))
         found = self._sampler.should_sample(asked, trace_id, name, links=links)
         if found.decision is Decision.RECORD_AND_SAMPLE:
             flags |= TraceFlags.SAMPLED
@@ -515,14 +518,19 @@ def _asked(execution: Execution, under: Context) -> Context:
     return _W3C.extract(execution.asked, under) if execution.asked else under
 
 
+def remote(trace_id: str, span_id: str) -> SpanContext:
+    """Return the context of a span that was recorded."""
+    return SpanContext(
+        int(trace_id, 16),
+        int(span_id, 16),
+        is_remote=True,
+        trace_flags=TraceFlags(TraceFlags.SAMPLED),
+    )
+
+
 def _links(origin: Origin | None) -> list[Link]:
     """Return the link to what is followed, if its span is known."""
     if origin is None or not (origin.trace_id and origin.span_id):
         return []
-    span = SpanContext(
-        int(origin.trace_id, 16),
-        int(origin.span_id, 16),
-        is_remote=True,
-        trace_flags=TraceFlags(TraceFlags.SAMPLED),
-    )
+    span = remote(origin.trace_id, origin.span_id)
     return [Link(span, {"caxton.link.type": origin.kind})]

@@ -25,13 +25,15 @@ from caxton_host.errors import CaxtonError, StoreError, ToolError
 from caxton_host.lib import codec
 from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.ports.tools import ToolRequest, ToolSource
+from caxton_host.runs.approvals import Word, say
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.run_request import ForkRequest
 from caxton_host.telemetry import Observer
-from caxton_host.telemetry.rebuild_spans import send_again
+from caxton_host.telemetry.rebuild_spans import Beside, send_again
 from caxton_host.telemetry.tools import ObservedTools
 from caxton_host.testing import FakeTools
 from tests.collector import Collector, attributes, close, collecting, connect, traced
+from tests.family import Family, allowing, asking, child_of, grant
 from tests.integration.serving.clients import meta, serving
 from tests.office import Office
 from tests.office import calling as calling_over_http
@@ -723,6 +725,55 @@ async def test_spans_of_the_log_are_those_that_were_sent(
     for span in collector.spans:
         assert times[0] <= span.start_time_unix_nano <= span.end_time_unix_nano
         assert span.end_time_unix_nano <= times[-1]
+
+
+async def test_each_part_of_a_run_is_linked_to_the_one_before(
+    collector: Collector,
+) -> None:
+    scene = await given(collector)
+    recorded = await scene.recorded()
+    close(scene)
+
+    second, third = (s for s in collector.spans if s.name == "invoke_agent weather")
+    parts = [e for e in recorded if e.type in {"RunStarted", "RunResumed"}]
+    assert links(second) == [("resume_of", parts[0].trace_id, parts[0].span_id)]
+    assert links(third) == [("resume_of", parts[1].trace_id, parts[1].span_id)]
+    assert third.trace_id.hex() == parts[2].trace_id
+
+
+async def test_run_that_a_run_calls_is_below_the_call_and_linked_when_resumed(
+    collector: Collector, tmp_path: Path
+) -> None:
+    below = grant(allowing("demo/*", approve=Approve()))
+    grants = {"top": grant("agents/*", "demo/*"), "below": below}
+    scripts = {"top": asking("agents/below"), "below": asking("demo/echo")}
+    family = Family(tmp_path, scripts, grants, ANSWERS)
+    telemetry = family.telemetry = connect(collector.url, {})
+    run_id = await family.run("top")
+    child = child_of(run_id)
+    word = Word(verdict="approve", actor=ANN, reason="")
+    await say(family.store, child, None, word, now=family.clock.now())
+    await family.resume(run_id)
+    telemetry.close()
+
+    calls = [s for s in collector.spans if s.name == "execute_tool mcp__agents__below"]
+    runs = [s for s in collector.spans if s.name == "invoke_agent below"]
+    assert [s.parent_span_id for s in runs] == [calls[0].span_id, b""]
+    assert [kind for kind, _, _ in links(runs[1])] == ["resume_of", "called_by"]
+    assert links(runs[1])[0][2] == runs[0].span_id.hex()
+    assert links(runs[1])[1][2] == calls[1].span_id.hex()
+    for one in runs:
+        assert attributes(one)["caxton.caller.run_id"] == run_id
+        assert attributes(one)["caxton.caller.call"] == 1
+
+    collector.spans.clear()
+    recording = await Recording.load(child, family.store.reader)
+    beside = await Beside.of(recording, family.store.reader)
+    url = f"{collector.url}/v1/traces"
+    await asyncio.to_thread(send_again, recording, url, {}, beside)
+    again = [s for s in collector.spans if s.name == "invoke_agent below"]
+    assert [s.parent_span_id for s in again] == [calls[0].span_id, b""]
+    assert [s.span_id for s in again] == [s.span_id for s in runs]
 
 
 @pytest.mark.parametrize("unsent", [(), (1,)])

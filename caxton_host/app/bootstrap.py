@@ -22,6 +22,7 @@ from collections.abc import (
 )
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from operator import attrgetter
 from pathlib import Path
@@ -36,6 +37,7 @@ from ..core.log.checkpoint import Note
 from ..core.log.events import ConfigLoaded, Event, HostStarted, ToolProgress
 from ..core.names import uuid7
 from ..core.text.redact import Redactor
+from ..core.text.trace_context import trace_of
 from ..errors import LogBrokenError, StoreError, UsageError
 from ..lib.logs import of_host
 from ..lib.machine import SystemClock, local_actor
@@ -152,6 +154,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
             environ,
             served=served,
             instance=stream.removeprefix("host/"),
+            trace=partial(trace_of, names=config.telemetry.baggage, mask=redact.text),
         )
         stack.enter_context(of_host(redact, telemetry.ids))
         stack.callback(telemetry.close)

@@ -257,10 +257,14 @@ class TelemetrySettings:
 
         trace_url: A page that shows a trace, with `TRACE_ID` in place of its id; or
             ``None``.
+
+        baggage: The names of W3C baggage that is passed on from callers to tool
+            servers.
     """
 
     endpoint: str | None = field(default=None, repr=False)
     trace_url: str | None = None
+    baggage: tuple[str, ...] = ()
 
 
 #: What a URL of a trace has in place of the id.

@@ -10,13 +10,14 @@ from ..core.limits import Places
 from ..core.log.checkpoint import COSIGNATURE, Verifier, parse_key
 from ..core.log.witnesses import MAX_WITNESSES
 from ..core.text.templates import texts
+from ..core.text.trace_context import BAGGAGE
 from ..core.text.urls import in_the_clear
 from ..core.tools.contexts import RESERVED
 from ..core.tools.servers import ServerConfig
 from ..errors import BadBytes
 from . import fields as f
 from .agents import agent, agent_name, session
-from .fields import STRING, object_, shape_of, shaped
+from .fields import STRING, array, object_, shape_of, shaped
 from .model import TRACE_ID, Audit, ContextVar, TelemetrySettings, Witness
 from .retention import retention
 from .rules import DEFS
@@ -125,6 +126,22 @@ def _trace_url(value: object, at: At) -> str:
     return address
 
 
+@shaped(STRING)
+def _member(value: object, at: At) -> str:
+    name = f.text(value, at)
+    if not BAGGAGE.fullmatch(name):
+        raise at.error("is not a name in W3C baggage", fix='write it like: "tenant"')
+    return name
+
+
+@shaped(array(STRING))
+def _baggage(value: object, at: At) -> tuple[str, ...]:
+    names: tuple[str, ...] = f.listed(_member)(value, at)
+    if len(names) > _MEMBERS:
+        raise at.error(f"has more than {_MEMBERS} names", fix="pass on fewer")
+    return names
+
+
 #: What takes effect with the next host: these are opened when a host comes up.
 FIXED = ("store_url", "places", "audit", "telemetry", "serve", "engine")
 
@@ -138,6 +155,7 @@ _SERVER = re.compile(
     re.DOTALL,
 )
 _LAST_PORT = 65535
+_MEMBERS = 16
 _LIKE_SQLITE = '"sqlite:///caxton.db"'
 _LIKE_POSTGRESQL = '"postgresql+psycopg://USER@HOST:5432/NAME"'
 _SQLITE_FILE = re.compile(r"(sqlite(?:\+[a-z0-9_]+)?):///(?!:memory:)([^?]+)(.*)")
@@ -297,7 +315,11 @@ TOP: f.Fields = {
     "telemetry": (
         "telemetry",
         f.tables(
-            {"endpoint": ("endpoint", f.url), "trace_url": ("trace_url", _trace_url)},
+            {
+                "endpoint": ("endpoint", f.url),
+                "trace_url": ("trace_url", _trace_url),
+                "baggage": ("baggage", _baggage),
+            },
             TelemetrySettings,
         ),
     ),

@@ -59,6 +59,7 @@ def describe(config: Config) -> dict[str, JSON]:
         "telemetry": {
             "endpoint": masked(config.telemetry.endpoint),
             "trace_url": config.telemetry.trace_url,
+            "baggage": [*config.telemetry.baggage],
         },
         "serve": _serve(config.serve, mask),
         "placement": {"engine": config.engine},

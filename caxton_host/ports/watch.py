@@ -71,7 +71,7 @@ class Execution:
         caller: The run that waits for its answer, and the number of that call.
 
         asked: The W3C trace context of the caller: ``traceparent``, and ``tracestate``
-            if given.
+            and ``baggage`` if given, as `Telemetry.trace_of` returns it.
     """
 
     run_id: str
@@ -162,6 +162,10 @@ class Telemetry(Protocol):
 
     def ids(self) -> tuple[str | None, str | None]:
         """Return trace and span id of the current span, in hex."""
+        ...
+
+    def trace_of(self, said: Mapping[str, object], /) -> Texts:
+        """Return the W3C trace context and the allowed baggage that a caller sent."""
         ...
 
     def serving(self, fields: Fields, asked: Texts) -> AbstractContextManager[Texts]:

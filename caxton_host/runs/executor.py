@@ -65,8 +65,6 @@ from .run_request import grants_digest
 #: a worker of its own: that one is itself the cause.
 _SHARED, _ALONE = 2, 3
 
-#: The headers of a W3C trace context.
-_TRACE = ("traceparent", "tracestate")
 _NO_TRACE: Mapping[str, str] = {}
 
 _log = logging.getLogger("caxton_host")
@@ -418,14 +416,8 @@ def start_of(
         description=manifest.description if manifest else "",
         version=manifest.version if manifest else "",
         caller=_caller_of(started),
-        asked=trace_of(trace),
+        asked=trace,
     )
-
-
-def trace_of(said: Mapping[str, object]) -> dict[str, str]:
-    """Return the W3C trace context among headers or metadata."""
-    found = {key: said.get(key) for key in _TRACE}
-    return {key: value for key, value in found.items() if isinstance(value, str)}
 
 
 def resume_of(recording: Recording, before: Sequence[Recorded]) -> Execution:

@@ -465,7 +465,9 @@ class Host:
             run_id=run_id,
             agent=request.agent,
             actor=request.actor,
-            execution=start_of(run_id, started, manifest, request.trace),
+            execution=start_of(
+                run_id, started, manifest, self.telemetry.trace_of(request.trace)
+            ),
             prepared=prepared,
             guest=guest_for(
                 request.agent,

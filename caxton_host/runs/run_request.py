@@ -57,7 +57,7 @@ class RunRequest:
         private: Variables for servers only, never for the agent or the log.
 
         trace: The W3C trace context of the caller: ``traceparent`` and, if given,
-            ``tracestate``. Other keys are ignored.
+            ``tracestate`` and ``baggage``. Other keys are ignored.
 
         command: What a WASI program is given; its arguments without its name.
 
@@ -329,7 +329,7 @@ def queued_as(
         command=redact.value(request.command.to_payload()),
         bounds=tuple(bound.to_payload() for bound in request.bounds),
         unvouched=tuple(sorted(request.unvouched)),
-        trace={**request.trace},
+        trace=redact.value(dict[str, JSON](request.trace)),
         task_ttl=request.task_ttl,
         signatures=request.signatures,
     )

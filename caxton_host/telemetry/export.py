@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from .. import __version__
+from ..core.text.trace_context import trace_of
+from ..ports.watch import Texts
 from .attributes import SCHEMA, SCOPE
 from .lines import ACTIVITY, ActivityLines, OtlpHandler
 from .metrics import Metrics, Scrape, nothing_to_read
@@ -42,6 +44,7 @@ def observe(
     *,
     served: bool = False,
     instance: str = _PROCESS,
+    trace: Callable[[Mapping[str, object]], Texts] = trace_of,
 ) -> Observer:
     """
     Return the observer of a host, with a sink for each signal that is wanted.
@@ -56,6 +59,8 @@ def observe(
         served: Metrics are kept to be read, wherever else they go.
 
         instance: Identifies the host among others.
+
+        trace: Returns what of a caller's trace context and baggage is passed on.
     """
     own = partial(resource, environ, instance)
     to_metrics, to_logs = (wanted(s, endpoint, environ) for s in ("metrics", "logs"))
@@ -76,7 +81,10 @@ def observe(
         ending.append(end)
     if not sinks and spans is None:
         return NoTelemetry()
-    return Observer(spans, sinks, counts=counts, scrape=scrape, ending=ending)
+    made = Observer(spans, sinks, counts=counts, scrape=scrape, ending=ending)
+    if spans:  # Nothing is passed on otherwise, and need not be kept.
+        made.trace_of = trace
+    return made
 
 
 def open_spans(

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from ..core.log.events import Event
+from ..core.text.trace_context import trace_of
 from ..lib.logs import about
 from ..ports.watch import Fields, RunSpan, Served, Texts
 from .metrics import Scrape, nothing_to_read
@@ -48,6 +49,8 @@ class Observer:
         counts: As above, or a sink that does nothing.
 
         scrape: As above.
+
+        trace_of: See `ports.Telemetry`.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Observer:
         self._others = sinks
         self._sinks = (spans, *sinks) if spans else (*sinks,)
         self._ending = ending
+        self.trace_of: Callable[[Mapping[str, object]], Texts] = trace_of
 
     @contextlib.contextmanager
     def run(self, execution: Execution) -> Generator[RunSpan]:

@@ -2,8 +2,8 @@
 Makes the spans of a recorded run again from its log, and sends them.
 
 They have the ids that the events name, and the times at which these were recorded.
-The log does not hold the trace of a client that asked for the run: its own span then has
-no parent.
+The log does not hold the trace of a client that asked for the run: its own span has no
+parent then.
 """
 
 from __future__ import annotations

@@ -80,6 +80,8 @@ _REQUEST = Execution(run_id="", agent="", mode="live", module_sha256="")
 
 #: Under which the notes of the current call are kept in the context.
 _CALL = current.create_key("caxton-call")
+#: Under which baggage that is passed on is kept there.
+_BAGGAGE = current.create_key("caxton-baggage")
 
 _OF_CALL = (
     ToolInvoked,
@@ -318,6 +320,8 @@ class Spans(Sink):
             span_id: Its own id, if it is known.
         """
         under, name = current.get_current(), f"invoke_agent {execution.agent}"
+        if baggage := execution.asked.get("baggage"):
+            under = current.set_value(_BAGGAGE, baggage, under)
         asked = _asked(execution, under)
         above = get_current_span(asked).get_span_context()
         parent = above if above.is_valid else None
@@ -494,9 +498,11 @@ class Spans(Sink):
 
     @staticmethod
     def headers(within: Context | None = None) -> dict[str, str]:
-        """Return the W3C trace context of the current span; never its baggage."""
+        """Return the W3C trace context of the current span, and allowed baggage."""
         carrier: dict[str, str] = {}
         _W3C.inject(carrier, within)
+        if baggage := current.get_value(_BAGGAGE, within):
+            carrier["baggage"] = str(baggage)
         return carrier
 
 

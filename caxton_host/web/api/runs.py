@@ -29,7 +29,6 @@ from ...core.log.runs import (
 from ...core.names import stream_of
 from ...errors import StoreError, ToolError, UsageError
 from ...gateway.results import answered
-from ...runs.executor import trace_of
 from ...runs.explain import checks_of, explanation
 from ...runs.precedents import context_of
 from ...runs.recording import Recording
@@ -131,7 +130,7 @@ async def start(asked: Asked) -> Response:
         input=asked.body.get("input"),
         variables=variables,
         key=asked.text("idempotency-key"),
-        trace=trace_of(asked.request.headers),
+        trace=asked.service.host.telemetry.trace_of(asked.request.headers),
         narrow=asked.body.get("narrow"),
     )
     return await going_on(asked, await asked.service.submit(asked.who, wanted))

@@ -38,7 +38,6 @@ from ...errors import (
 )
 from ...runs.admission import Ticket
 from ...runs.agent_tools import AgentTool
-from ...runs.executor import trace_of
 from ...runs.recording import Recording
 from ...service.run_service import Service, Submission
 from .agents import CONTEXT, IDEMPOTENCY_KEY, NARROW, RUN_ID, ended, refused, told
@@ -172,7 +171,7 @@ class Calls:
             variables=_object(call.meta, CONTEXT) or {},
             key=key,
             trigger="mcp",
-            trace=trace_of(call.meta),
+            trace=self.service.host.telemetry.trace_of(call.meta),
             # What a client gets before the run has ended must be durable (law 3).
             ahead=key is None and call.task_ttl is None,
             task_ttl=call.task_ttl,

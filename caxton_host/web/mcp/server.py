@@ -44,7 +44,6 @@ from ...errors import CaxtonError, StoreError, UsageError
 from ...lib.codec import sha256
 from ...ports.watch import Fields
 from ...runs.agent_tools import AgentTool
-from ...runs.executor import trace_of
 from ...runs.host import Host
 from ...runs.modules import AgentDescription
 from ...service.run_service import Service
@@ -473,7 +472,7 @@ async def observed(host: Host, ctx: Context, call_next: CallNext) -> HandlerResu
         fields["gen_ai.operation.name"] = "execute_tool"
         fields["gen_ai.tool.name"] = name[:_LONGEST]
     meta: Any = ctx.meta or {}
-    with host.telemetry.serving(fields, trace_of(meta)) as trace:
+    with host.telemetry.serving(fields, host.telemetry.trace_of(meta)) as trace:
         try:
             ctx.meta = meta | trace
             found = await call_next(ctx)

@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.tool_catalog import Offered
 from caxton_host.core.log.events import Recorded, RunSuspended
 from caxton_host.core.log.requests import Fail, GiveResult, Resend, Resolution
+from caxton_host.core.text.trace_context import trace_of
 from caxton_host.errors import CaxtonError, StoreError, ToolError
 from caxton_host.lib import codec
 from caxton_host.ports.sandbox import Door, Ending, Guest
@@ -233,8 +235,13 @@ async def test_each_call_of_a_batch_that_waits_says_so(collector: Collector) -> 
 ASKED = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
-@pytest.mark.parametrize("flags", ["01", "03"])
-async def test_run_is_below_who_asked_for_it(collector: Collector, flags: str) -> None:
+@pytest.mark.parametrize(
+    ("flags", "names", "passed"),
+    [("01", [], {}), ("03", ["tenant"], {"baggage": "tenant=acme"})],
+)
+async def test_run_is_below_who_asked_for_it(
+    collector: Collector, flags: str, names: list[str], passed: dict[str, str]
+) -> None:
     class Reading(FakeTools):
         async def call_tool(self, request: ToolRequest) -> Completed:
             assert isinstance(scene.telemetry, Observer)
@@ -246,8 +253,10 @@ async def test_run_is_below_who_asked_for_it(collector: Collector, flags: str) -
     asked = {
         "traceparent": f"00-{ASKED[0]}-{ASKED[1]}-{flags}",
         "tracestate": "vendor=1",
-        "baggage": "secret=1",
+        "baggage": "secret=1,tenant=acme;p=1",
     }
+    assert isinstance(scene.telemetry, Observer)
+    scene.telemetry.trace_of = partial(trace_of, names=names)
     scene.request = replace(scene.request, trace=asked)
     await scene.run()
     close(scene)
@@ -256,13 +265,13 @@ async def test_run_is_below_who_asked_for_it(collector: Collector, flags: str) -
     assert (run.trace_id.hex(), run.parent_span_id.hex()) == ASKED
     assert {e.trace_id for e in await scene.recorded()} == {ASKED[0]}
     [headers] = seen
-    assert headers.keys() == {"traceparent", "tracestate"}  # what is said to us ends
-    assert headers["traceparent"].startswith(f"00-{ASKED[0]}-")
+    assert headers.pop("traceparent").startswith(f"00-{ASKED[0]}-")
+    assert headers == {"tracestate": "vendor=1", **passed}  # Other baggage ends here.
 
 
 async def over_http(office: Office, traceparent: str) -> None:
     async with calling_over_http(office) as client:
-        asked = {"traceparent": traceparent, "baggage": "secret=1"}
+        asked = {"traceparent": traceparent, "baggage": "secret=1,tenant=acme"}
         answer = await client.post(
             "/api/v1/runs?wait=20", json={"agent": "weather"}, headers=asked
         )
@@ -271,7 +280,7 @@ async def over_http(office: Office, traceparent: str) -> None:
 
 async def over_mcp(office: Office, traceparent: str) -> None:
     async with serving(office.service) as url, Client(url) as client:
-        asked = meta(traceparent=traceparent, baggage="secret=1")
+        asked = meta(traceparent=traceparent, baggage="secret=1,tenant=acme")
         assert not (await client.call_tool("sky", {}, meta=asked)).is_error
 
 
@@ -281,13 +290,22 @@ async def test_run_that_is_served_is_below_the_request(
     tmp_path: Path,
     ask: Callable[[Office, str], Awaitable[None]],
 ) -> None:
+    seen: list[str | None] = []
     office = Office(tmp_path)
     telemetry = connect(collector.url, {})
+    telemetry.trace_of = partial(trace_of, names=["tenant"])
     office.service.host = replace(office.scene.host, telemetry=telemetry)
 
+    async def script(door: Door, guest: Guest) -> Ending:
+        del door, guest
+        seen.append(telemetry.headers().get("baggage"))
+        return ended()
+
+    office.scene.sandbox.script = script
     await ask(office, f"00-{ASKED[0]}-{ASKED[1]}-01")
     telemetry.close()
 
+    assert seen == ["tenant=acme"]
     top = collector.named("invoke_agent weather")
     if ask is over_mcp:  # The request has a span of its own.
         request = collector.named("tools/call sky")

@@ -711,6 +711,7 @@ def test_further_options_of_a_server(folder: Folder) -> None:
         "[http]\nproxy = 'http://proxy:3128'\n"
         "[telemetry]\nendpoint = 'http://localhost:4318'\n"
         "trace_url = 'https://jaeger.test/trace/{trace_id}'\n"
+        "baggage = ['tenant', 'plan']\n"
         "[sandbox]\nruns = 9\nworkers = 2\nguests = 3\ncompute = 1\n"
     )
     assert config.places == Places(runs=9, workers=2, guests=3, compute=1)
@@ -724,6 +725,7 @@ def test_further_options_of_a_server(folder: Folder) -> None:
     assert config.telemetry == TelemetrySettings(
         endpoint="http://localhost:4318",
         trace_url="https://jaeger.test/trace/{trace_id}",
+        baggage=("tenant", "plan"),
     )
 
 

@@ -73,6 +73,18 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         ("import = ['none.json']", "import.1", "cannot be read", "may read"),
         ("[http]\nproxy = 'socks5://h'", "http.proxy", "not a proxy URL", "http://"),
         (
+            "[telemetry]\nbaggage = ['ten ant']",
+            "telemetry.baggage.1",
+            "not a name in W3C baggage",
+            "tenant",
+        ),
+        (
+            f"[telemetry]\nbaggage = {['t'] * 17}",
+            "telemetry.baggage",
+            "more than 16 names",
+            "fewer",
+        ),
+        (
             "[telemetry]\nendpoint = 'h'",
             "telemetry.endpoint",
             "not a valid URL",

@@ -236,7 +236,14 @@ class ChildSuspended(Suspend):
 
 
 class StoreError(CaxtonError):
-    """An event could not be stored."""
+    """
+    An event could not be stored.
+
+    Attributes:
+        unsent: It was to record a call before its first send, which was not made.
+    """
+
+    unsent = False
 
 
 class LeaseLost(StoreError):  # noqa: N818 -- a state, not a fault

@@ -278,9 +278,13 @@ class Gateway:
 
             Suspend: See `call`. Nothing was recorded of any of the calls.
         """
-        while new := self._decide(calls):
-            if await self._record(new):
-                return
+        try:
+            while new := self._decide(calls):
+                if await self._record(new):
+                    return
+        except StoreError as exc:
+            exc.unsent = not any(isinstance(one.known, InDoubt) for one in calls)
+            raise
 
     async def finish(self, pending: PendingCall) -> Answered | None:
         """

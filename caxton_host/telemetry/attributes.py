@@ -154,7 +154,9 @@ def raised_fields(exc: BaseException) -> Fields:
         return {"error.type": exc.kind}
     error = next((_ERRORS[t] for t in type(exc).__mro__ if t in _ERRORS), None)
     fields: Fields = {"error.type": error or type(exc).__name__}
-    if isinstance(exc, (Suspend, LeaseLost)):
+    if isinstance(exc, StoreError) and exc.unsent:
+        fields["caxton.call.outcome"] = "unrecorded"
+    elif isinstance(exc, (Suspend, LeaseLost)):
         fields["caxton.call.outcome"] = "in_doubt"
     return fields
 

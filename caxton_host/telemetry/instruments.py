@@ -140,6 +140,13 @@ BREAKER = _gauge(
     "server",
 )
 
+CONFINED = _counter(
+    "caxton.confinement.refusals",
+    "{refusal}",
+    "What confined servers were refused",
+    *("server", "what"),
+)
+
 WAITING = _gauge("caxton.runs.waiting", "{run}", "Runs that wait for a place")
 
 # -- the host itself -------------------------------------------------------------

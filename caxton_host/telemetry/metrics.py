@@ -113,7 +113,7 @@ class Metrics(Sink):
         if not call.status:
             return
         denied = call.status == "denied"
-        if call.status != "in_doubt":
+        if call.status not in {"in_doubt", "unrecorded"}:
             self.add(
                 i.DECISIONS, "deny" if denied else "allow", call.code if denied else ""
             )
@@ -145,6 +145,10 @@ class Metrics(Sink):
         """Count the starts of servers that were lost."""
         if isinstance(event, ServerRestarted):
             self.add(i.RESTARTS, event.server)
+
+    def confined(self, server: str, what: str) -> None:
+        """Count what a server was refused."""
+        self.add(i.CONFINED, server, what)
 
     def look_at(self, servers: Callable[[], Iterable[ServerState]]) -> None:
         """Read the states of tool servers from *servers* at each export or scrape."""

@@ -87,6 +87,9 @@ class Sink:
     def happened(self, event: Event) -> None:
         """Take an event of the host's own stream."""
 
+    def confined(self, server: str, what: str) -> None:
+        """Take that a server was refused *what* it may not do: a fixed word."""
+
     def look_at(self, servers: Callable[[], Iterable[ServerState]]) -> None:
         """Take what returns the states of tool servers, from any thread."""
 
@@ -262,6 +265,8 @@ class ObservedCall:
                 self.asked = True
             case Halted():
                 pass  # It was not sent now.
+            case StoreError(unsent=True):
+                self.status = "unrecorded"
             case Suspend() | StoreError():  # was it sent, is it recorded?
                 self.status = "in_doubt"
             case RunStopped():

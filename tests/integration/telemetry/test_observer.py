@@ -28,6 +28,7 @@ from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.tool_catalog import Offered
 from caxton_host.core.log.events import (
     ApprovalRequested,
+    Event,
     LogWritten,
     RunFailed,
     ToolInvoked,
@@ -40,10 +41,12 @@ from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.errors import StoreError, ToolError
 from caxton_host.lib import codec
 from caxton_host.lib.logs import of_host
+from caxton_host.ports.log import Refused
 from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.ports.tools import ToolRequest
 from caxton_host.ports.watch import Telemetry
 from caxton_host.store import anchors
+from caxton_host.store.memory import MemoryLog
 from caxton_host.telemetry import NoTelemetry, Observer, observe
 from caxton_host.testing import FakeTools, Script
 from tests.collector import Collector, attributes, collecting
@@ -231,6 +234,37 @@ async def test_call_whose_host_died_is_in_doubt_until_a_run_is_resumed(
     }
 
 
+async def test_call_that_could_not_be_recorded_was_not_sent_and_is_not_in_doubt(
+    served: Observer, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # law 3
+    append = MemoryLog.append
+
+    async def full(log: MemoryLog, *events: Event, **more: Any) -> Refused | None:  # noqa: ANN401
+        if any(isinstance(event, ToolInvoked | ToolRetried) for event in events):
+            raise StoreError("the disk is full")
+        return await append(log, *events, **more)
+
+    sending = sent_to(collector)
+    for telemetry in (served, sending):
+        tools = FakeTools(ANSWERS)
+        traced = telemetry.traced(tools)
+        scene = Scene(calling("weather"), telemetry=telemetry, tools=traced)
+        with monkeypatch.context() as broken:
+            broken.setattr(MemoryLog, "append", full)
+            with suppress(StoreError):
+                await scene.run()
+        assert tools.asked == []
+    sending.close()
+
+    status = {("demo", "unrecorded", "get_weather"): 1}
+    assert read(served, "caxton_calls_total") == status
+    assert set(read(served, "caxton_call_in_doubt_total").values()) == {0}
+    assert read(served, "caxton_call_decisions_total") == {}
+    [span] = [s for s in collector.spans if s.name == "execute_tool weather"]
+    assert attributes(span)["caxton.call.outcome"] == "unrecorded"
+
+
 async def test_question_to_people_is_a_decision_and_no_call(served: Observer) -> None:
     scene = scene_of(served, calling("weather"))
     wanting = replace(rule("demo/*"), approve=Approve())
@@ -409,6 +443,7 @@ def test_without_anybody_who_wants_to_know_nothing_is_watched() -> None:
     telemetry.counts.anchor_failed()
     telemetry.counts.worker("died")
     telemetry.counts.lost("spans")
+    telemetry.counts.confined("demo", "connect")
     assert telemetry.scrape()[1] == b""
 
 

@@ -181,7 +181,7 @@ async def measure(folder: Path, *, calls: int) -> tuple[dict[str, float], float]
 def worker_time(up: Running) -> float:
     """Return the processor time of the workers in seconds."""
     total = 0.0
-    for worker in up.sandbox._workers:  # type: ignore[attr-defined] # noqa: SLF001 -- as above
+    for worker in up.sandbox._workers:  # noqa: SLF001 -- as above
         pid = worker.link.result()._process.pid  # noqa: SLF001 -- as above
         # See clock_getcpuclockid(3): exact, where /proc counts in ticks.
         total += time.clock_gettime(~pid << 3 | 2)

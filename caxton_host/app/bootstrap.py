@@ -42,7 +42,6 @@ from ..errors import LogBrokenError, StoreError, UsageError
 from ..lib.logs import of_host
 from ..lib.machine import SystemClock, local_actor
 from ..lib.signing import Keyring, Signer, secret
-from ..ports.sandbox import Sandbox
 from ..runs.admission import Admission
 from ..runs.agent_calls import CallingAgents
 from ..runs.cancellation import OfHost, watching
@@ -52,12 +51,15 @@ from ..runs.host import Host
 from ..runs.host_stream import HostLog
 from ..runs.modules import Library
 from ..runs.tool_pinning import Accepting
-from ..telemetry import Observer, observe
+from ..telemetry import Observer, Point, Sink, observe
+from ..telemetry.instruments import SINK_LAG
 from .reload import Generations, Granting, Reloader, granted
 from .tool_setup import LateServerProtocols, Tooling
 
 if TYPE_CHECKING:
     from ..mcp.health import ServerStatus
+    from ..sandbox import WasmSandbox
+    from ..store.anchors import Anchor
     from ..store.incarnation import Marks
     from ..store.sql import SqlStore
     from ..store.writer import OnCommit
@@ -99,7 +101,7 @@ class Running:
     host: Host
     store: SqlStore
     tools: Generations
-    sandbox: Sandbox
+    sandbox: WasmSandbox
     telemetry: Observer
     redact: Redactor
     status: Callable[[], Sequence[ServerStatus]]
@@ -194,8 +196,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                     config,
                     Keyring(paths.state),
                     paths.state,
-                    counts.anchor_failed,
-                    counts.committed,
+                    counts,
                 )
             )
             protocols.settle(store.server_protocols)
@@ -279,12 +280,11 @@ def library_of(paths: Paths) -> Library:
 
 
 @contextlib.asynccontextmanager
-async def open_signed(  # noqa: PLR0913 -- what a store takes from the outside
+async def open_signed(
     config: Config,
     signer: Signer,
     state: Path,
-    on_failure: Callable[[], None] = lambda: None,
-    on_commit: OnCommit = lambda _seconds, _events, _queued: None,
+    counts: Sink | None = None,
     *,
     accept: bool = False,
 ) -> AsyncGenerator[SqlStore]:
@@ -298,9 +298,7 @@ async def open_signed(  # noqa: PLR0913 -- what a store takes from the outside
 
         state: See `open_store`.
 
-        on_failure: Called after each failed attempt to anchor a checkpoint.
-
-        on_commit: Called after each transaction.
+        counts: Takes transactions, and how checkpoints are delivered.
 
         accept: See `open_store`.
 
@@ -310,16 +308,21 @@ async def open_signed(  # noqa: PLR0913 -- what a store takes from the outside
         LogBrokenError: The same.
     """
     async with contextlib.AsyncExitStack() as stack:
-        tells: list[Callable[[Note], None]] = []
+        anchors: dict[str, Anchor] = {}
+        counts = counts or Sink()
+
+        def lags() -> list[Point]:
+            return [(SINK_LAG, one.behind_s, (name,)) for name, one in anchors.items()]
+
         if config.audit.anchor is not None:
             from ..store.anchors import anchor  # noqa: PLC0415 -- httpx, only with an anchor
 
-            to = anchor(config.audit.anchor, on_failure, proxy=config.proxy)
-            tells.append((await stack.enter_async_context(to)).tell)
+            to = anchor(config.audit.anchor, counts.anchor_failed, proxy=config.proxy)
+            anchors["anchor"] = await stack.enter_async_context(to)
 
         def on_seal(note: Note) -> None:
-            for tell in tells:
-                tell(note)
+            for one in anchors.values():
+                one.tell(note)
 
         store = await stack.enter_async_context(
             open_store(
@@ -328,17 +331,18 @@ async def open_signed(  # noqa: PLR0913 -- what a store takes from the outside
                 state=state,
                 signer=signer,
                 on_seal=on_seal,
-                on_commit=on_commit,
+                on_commit=counts.committed,
                 accept=accept,
             )
         )
         if config.audit.witnesses:
             from .witnessing import cosigning  # noqa: PLC0415 -- httpx, only with witnesses
 
-            asking = cosigning(config, store, state, on_failure)
-            tells.append((await stack.enter_async_context(asking)).tell)
+            asking = cosigning(config, store, state, counts.anchor_failed)
+            anchors["witnesses"] = await stack.enter_async_context(asking)
             # The last events are signed before the witnesses are left.
             stack.push_async_callback(sign, store)
+        counts.look(lags, SINK_LAG)
         yield store
 
 
@@ -360,7 +364,7 @@ async def open_store(  # noqa: PLR0913 -- the same
     state: Path | None = None,
     signer: Signer | None = None,
     on_seal: Callable[[Note], None] | None = None,
-    on_commit: OnCommit = lambda _seconds, _events, _queued: None,
+    on_commit: OnCommit = lambda _seconds, _events: None,
     accept: bool = False,
 ) -> AsyncGenerator[SqlStore]:
     """
@@ -475,7 +479,7 @@ async def open_sandbox(
     places: Places,
     on_worker: Callable[[str], None] = lambda _: None,
     compiling: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
-) -> AsyncGenerator[Sandbox]:
+) -> AsyncGenerator[WasmSandbox]:
     """
     Start the sandbox. Its workers can no longer read this process.
 

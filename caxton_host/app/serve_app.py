@@ -43,6 +43,7 @@ from .maintenance import Maintenance, keeping_for
 from .placement import placement_of
 from .retention import SERVICE, retaining
 from .verification import verifying_of
+from .vitals import Vitals
 from .witnessing import witnesses_of
 
 if TYPE_CHECKING:
@@ -179,7 +180,6 @@ async def serving(
             record=up.stream.append,
             placement=placement_of(config, up.store),
         )
-        up.telemetry.counts.look_at_queue(lambda: service.waiting)
         # Hosts that share a file do not tell each other that one has stopped.
         every = _OFTEN_S if file_of(config.store_url) else _SELDOM_S
         resumers.append(Resumer(service=service, every=every))
@@ -202,8 +202,20 @@ async def serving(
         it = Serving(up=up, service=service, resumer=resumers[0])
         it.keeper = keeper
         it.verifying = verifying_of(up.store, paths.state, trusted)
+        vitals = Vitals(
+            store=up.store,
+            sandbox=up.sandbox,
+            service=service,
+            verifying=it.verifying,
+            clock=up.host.clock,
+            tokens=paths.tokens,
+            started_at=up.host.clock.now(),
+        )
         try:
-            async with retaining(keeper, lambda: up.tools.config):
+            async with (
+                retaining(keeper, lambda: up.tools.config),
+                vitals.watched(up.telemetry.counts),
+            ):
                 yield it
         finally:
             await it.verifying.aclose()
@@ -328,6 +340,7 @@ async def serve_http(
             ),
             environ=os.environ,
             visits=it.visits,
+            requested=it.up.telemetry.counts.requested,
             upkeep=Upkeep(
                 verifying=it.verifying, keeping=partial(keeping_for, it.keeper)
             ),

@@ -173,6 +173,10 @@ class RunQueue:
     _lines: dict[str, deque[asyncio.Future[None]]] = field(
         default_factory=dict[str, deque[asyncio.Future[None]]], init=False
     )
+    # When each of them began to wait, the longest first.
+    _since: dict[asyncio.Future[None], float] = field(
+        default_factory=dict[asyncio.Future[None], float], init=False
+    )
     _swept_at: float = field(default=-math.inf, init=False)
     _moved: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
@@ -191,6 +195,12 @@ class RunQueue:
     def waiting(self) -> int:
         """How many tickets have no running place yet."""
         return self.present - self.inside
+
+    @property
+    def waited_s(self) -> float:
+        """For how long one has waited for a place. May be called from any thread."""
+        first = next(iter([*self._since.values()]), None)
+        return 0.0 if first is None else self.now() - first
 
     async def enter(self, who: Principal) -> Ticket:
         """
@@ -295,6 +305,7 @@ class RunQueue:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line = self._lines.setdefault(sharer_of(who), deque())
         line.append(turn)
+        self._since[turn] = self.now()
         try:
             await turn
         except asyncio.CancelledError:
@@ -303,6 +314,8 @@ class RunQueue:
             elif turn in line:
                 line.remove(turn)
             raise
+        finally:
+            del self._since[turn]
 
     def left(self, who: str, *, inside: bool) -> None:
         """Take back a place. Only `Ticket` calls this."""

@@ -239,6 +239,12 @@ class WasmSandbox:
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
+    @property
+    def workers(self) -> tuple[int, int]:
+        """How many workers have guests, and how many have none; from any thread."""
+        busy = [bool(worker.guests) for worker in [*self._workers]]
+        return sum(busy), len(busy) - sum(busy)
+
     async def aclose(self) -> None:
         """End all workers. Runs that are left end with a `SandboxError`."""
         self._closed = True

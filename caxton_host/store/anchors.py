@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -108,14 +109,23 @@ class Anchor:
         self._done = done
         self._closing = asyncio.Event()
         self._newest: Note | None = None
+        self._since: float | None = None
         self._changed = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def behind_s(self) -> float:
+        """For how long a checkpoint has waited. May be called from another thread."""
+        since = self._since
+        return 0.0 if since is None else time.monotonic() - since
+
     def tell(self, note: Note) -> None:
         """Send *note* instead of those that were not sent yet."""
         self._newest = note
+        if self._since is None:
+            self._since = time.monotonic()
         self._idle.clear()
         self._changed.set()
 
@@ -160,8 +170,9 @@ class Anchor:
                     pause = min(2 * pause, _LONGEST_PAUSE)
                     continue
                 pause = self._pause
+                self._since = time.monotonic()
                 if self._newest is note:
-                    self._newest = None
+                    self._newest = self._since = None
             self._idle.set()
             with contextlib.suppress(TimeoutError):
                 # wait_for of Python 3.11 may lose a cancellation that comes with it.

@@ -8,6 +8,7 @@ differ from the lost one by what was on its way.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -77,7 +78,11 @@ class Budgets:
         Raises:
             StoreError: They cannot be read.
         """
-        return await self._database.read(lambda found: self._spent(found, agent))
+        return await asyncio.to_thread(self.look, agent)
+
+    def look(self, agent: str) -> Spent:
+        """Return what `spent` returns, in this thread."""
+        return self._database.look(lambda found: self._spent(found, agent))
 
     def _spent(self, connection: sa.Connection, agent: str) -> Spent:
         # By code point, "0" comes right behind "/".

@@ -114,7 +114,11 @@ class Health:
 
             StoreError: It cannot be read, or not be written.
         """
-        await asyncio.to_thread(self._check)
+        await asyncio.to_thread(self.look)
+
+    def look(self) -> None:
+        """Do what `check` does, in this thread."""
+        self._check()
         if self._leases.host and not self._leases.holds():
             raise LeaseLost(
                 "the lease of this host has lapsed", fix="see `caxton db status`"

@@ -45,6 +45,7 @@ from .requests import Requests
 from .seals import Sealer, Sealing
 from .sqlite import SqliteCommitter, SqliteSealer, SqliteTree
 from .tokens import Submissions, Tokens
+from .vitals import Vitals
 from .writer import OnCommit, SqlLog, Writer, untold
 
 #: A host without a renewal for so long counts as dead.
@@ -92,6 +93,8 @@ class SqlStore:
 
         health: Whether the log can be used.
 
+        vitals: What an operator watches of it.
+
         incarnation: Whether the log is a copy.
     """
 
@@ -120,6 +123,7 @@ class SqlStore:
         self.tokens = Tokens(database)
         self.submissions = Submissions(database)
         self.health = Health(database, self.leases, writer)
+        self.vitals = Vitals(database, writer)
         self.incarnation = incarnation
         self._database = database
         self._holds = hosts.holds

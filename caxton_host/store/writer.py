@@ -40,13 +40,13 @@ _BEHIND = "SELECT 1 FROM events WHERE stream = ? AND seq > ?"
 
 _OVER = frozenset(name for name, state in ENDS.items() if state != "running")
 
-#: Called after each transaction: its seconds, its events, and how many appends wait.
-OnCommit: TypeAlias = Callable[[float, int, int], None]
+#: Called after each transaction with its seconds and its events.
+OnCommit: TypeAlias = Callable[[float, int], None]
 
 
-def untold(seconds: float, events: int, queued: int) -> None:
+def untold(seconds: float, events: int) -> None:
     """Ignore a transaction."""
-    del seconds, events, queued
+    del seconds, events
 
 
 class Writer:
@@ -77,6 +77,11 @@ class Writer:
     def commits(self) -> int:
         """How many transactions were made."""
         return self._committer.commits
+
+    @property
+    def queued(self) -> int:
+        """How many groups wait. May be called from another thread."""
+        return len(self._pending)
 
     def check(self, line: Line) -> None:
         """
@@ -233,7 +238,7 @@ class Writer:
         settled = zip(batch, outcomes, strict=True)
         stored = sum(len(group.drafts) for group, failed in settled if not failed)
         self.failed = isinstance(outcomes[-1], StoreError)
-        self._on_commit(took, stored, len(self._pending))
+        self._on_commit(took, stored)
 
     def _remember(self, batch: Sequence[Group]) -> None:
         """Note the stream of the commit, if it was one, and whether its run is over."""

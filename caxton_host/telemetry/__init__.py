@@ -16,6 +16,8 @@ only if an end point is set or a host is served.
 from __future__ import annotations
 
 from .export import observe
+from .looks import Point
 from .observer import NoTelemetry, Observer
+from .sinks import Sink
 
-__all__ = ["NoTelemetry", "Observer", "observe"]
+__all__ = ["NoTelemetry", "Observer", "Point", "Sink", "observe"]

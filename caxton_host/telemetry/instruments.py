@@ -14,6 +14,8 @@ Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 
 #: In seconds, of the conventions for MCP.
 _OPERATION = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+_REQUEST = (0.01, 0.1, 1, 10, 60)
+_DELAY = (0.01, 0.1, 1, 10)
 _APPEND = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
 
 
@@ -26,6 +28,8 @@ class Instrument:
         labels: The attributes of its points.
 
         buckets: Bounds of a histogram, in seconds.
+
+        looked: It is looked up when it is read: see `looks`.
     """
 
     name: str
@@ -34,11 +38,12 @@ class Instrument:
     about: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
+    looked: bool = False
 
     @property
     def zero(self) -> bool:
         """Whether it has a point from the start, for alerts."""
-        return not self.labels and self.kind != "histogram"
+        return not (self.labels or self.looked or self.kind == "histogram")
 
 
 #: All of them, in the order of docs/reference/metrics.md.
@@ -51,6 +56,10 @@ def _counter(name: str, unit: str, about: str, *labels: str) -> Instrument:
 
 def _gauge(name: str, unit: str, about: str, *labels: str) -> Instrument:
     return _add(Instrument(name, "gauge", unit, about, labels))
+
+
+def _looked(name: str, unit: str, about: str, *labels: str) -> Instrument:
+    return _add(Instrument(name, "gauge", unit, about, labels, looked=True))
 
 
 def _histogram(
@@ -90,6 +99,13 @@ RUN_SECONDS = _histogram(
     "Duration of a run while it was driven",
     *("gen_ai.operation.name", "gen_ai.provider.name"),
     *("gen_ai.agent.name", "error.type"),
+)
+
+REQUESTS = _histogram(
+    "http.server.request.duration",
+    _REQUEST,
+    "Duration of a request over HTTP",
+    *("http.request.method", "http.route", "http.response.status_code"),
 )
 
 # -- calls -----------------------------------------------------------------------
@@ -147,7 +163,26 @@ CONFINED = _counter(
     *("server", "what"),
 )
 
-WAITING = _gauge("caxton.runs.waiting", "{run}", "Runs that wait for a place")
+# -- what waits, and what is used up ---------------------------------------------
+
+WAITING = _looked("caxton.runs.waiting", "{run}", "Runs that wait for a place")
+WAITING_AGE = _looked(
+    "caxton.runs.waiting.age", "s", "For how long the first of them has waited"
+)
+SUSPENDED = _looked("caxton.runs.suspended", "{run}", "Suspended runs", "reason")
+WAITS = _looked("caxton.waits", "{question}", "What people have to decide", "kind")
+WAITS_AGE = _looked(
+    "caxton.waits.age", "s", "For how long the oldest of them has waited", "kind"
+)
+BUDGET = _looked(
+    "caxton.budget.used",
+    "1",
+    "Share of a budget that runs share",
+    *("agent", "rule", "budget"),
+)
+EXPIRY = _looked(
+    "caxton.token.expiry", "s", "How long the next token to expire is good", "kind"
+)
 
 # -- the host itself -------------------------------------------------------------
 
@@ -155,14 +190,21 @@ APPENDS = _histogram(
     "caxton.eventstore.append.duration", _APPEND, "Duration of a commit of events"
 )
 APPENDED = _counter("caxton.eventstore.events", "{event}", "Events committed")
-QUEUED = _gauge(
-    "caxton.eventstore.queue",
-    "{append}",
-    "Appends that waited when the last commit was done",
+QUEUED = _looked("caxton.eventstore.queue", "{append}", "Appends that wait")
+LOG_UP = _looked("caxton.eventstore.up", "1", "Whether the log can be read and written")
+SIZE = _looked("caxton.eventstore.size", "By", "Size of the log", "part")
+FREE = _looked("caxton.eventstore.free", "By", "Free space on the disk of the log")
+CHECKPOINT = _looked(
+    "caxton.checkpoint.age", "s", "Age of the newest checkpoint, if it lacks events"
+)
+INTACT = _looked("caxton.audit.intact", "1", "What the last verification found")
+SINK_LAG = _looked(
+    "caxton.sink.lag", "s", "For how long something was not delivered", "sink"
 )
 ANCHOR_FAILURES = _counter(
     "caxton.anchor.failures", "{try}", "Failed attempts to anchor a checkpoint"
 )
+WORKERS = _looked("caxton.workers", "{worker}", "Workers", "state")
 WORKER_STARTS = _counter("caxton.worker.starts", "{worker}", "Workers started")
 WORKER_DEATHS = _counter(
     "caxton.worker.deaths",
@@ -175,3 +217,10 @@ LOST = _counter(
     "Batches of spans, logs or metrics that the end point refused",
     "signal",
 )
+DELAY = _histogram("caxton.loop.delay", _DELAY, "How late the event loop was")
+UNREAD = _counter(
+    "caxton.look.failures", "{look}", "Values that could not be looked up", "what"
+)
+MEMORY = _looked("caxton.process.memory", "By", "Resident memory of the host")
+STARTED = _looked("caxton.process.start_time", "s", "When the host started")
+BUILD = _looked("caxton.build.info", "1", "Versions", *("version", "python", "engine"))

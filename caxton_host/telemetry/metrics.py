@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.calls import REPEATABLE
 from ..core.log.events import ServerRestarted
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from . import instruments as i
+from .looks import Look, Read
 from .sinks import ObservedCall, ObservedRun, ServerState, Sink
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ _UNKNOWN = "unknown"
 
 _BREAKER: Mapping[str, int] = {"closed": 0, "half_open": 1, "open": 2}
 
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
+
 _Labels: TypeAlias = tuple[str, ...]
 
 
@@ -48,13 +52,11 @@ class Metrics(Sink):
 
     Attributes:
         servers: Returns the states of tool servers; called from any thread.
-
-        waiting: Returns how many runs wait for a place; the same.
     """
 
     def __init__(self, meter: Meter) -> None:
         self.servers: Callable[[], Iterable[ServerState]] = tuple
-        self.waiting: Callable[[], int] = int
+        self._looks: dict[str, list[Look]] = {}
         self._points: dict[str, dict[_Labels, float]] = {}
         self._timed: dict[str, Histogram] = {}
         self._attributes: dict[str, dict[_Labels, dict[str, str]]] = {}
@@ -67,10 +69,6 @@ class Metrics(Sink):
         if labels not in points:
             labels = _room(points, labels)
         points[labels] = points.get(labels, 0) + by
-
-    def put(self, what: i.Instrument, value: float) -> None:
-        """Set a gauge that has no labels."""
-        self._points[what.name][()] = value
 
     def time(self, what: i.Instrument, seconds: float, *labels: str) -> None:
         """Record a duration. An empty label is left out."""
@@ -154,15 +152,29 @@ class Metrics(Sink):
         """Read the states of tool servers from *servers* at each export or scrape."""
         self.servers = servers
 
-    def look_at_queue(self, waiting: Callable[[], int]) -> None:
-        """Read how many runs wait for a place at each export or scrape."""
-        self.waiting = waiting
+    def look(self, read: Read, *of: i.Instrument, what: str = "") -> None:
+        """Read some gauges at each export or scrape."""
+        one = Look(read, what, partial(self.add, i.UNREAD))
+        for each in of:
+            self._looks.setdefault(each.name, []).append(one)
 
-    def committed(self, seconds: float, events: int, queued: int) -> None:
+    def forget(self) -> None:
+        """Look at nothing any more."""
+        self._looks.clear()
+
+    def committed(self, seconds: float, events: int) -> None:
         """Record a commit of the event store."""
         self.time(i.APPENDS, seconds)
         self.add(i.APPENDED, by=events)
-        self.put(i.QUEUED, queued)
+
+    def delayed(self, seconds: float) -> None:
+        """Record how late the event loop was."""
+        self.time(i.DELAY, seconds)
+
+    def requested(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Record the duration of a request over HTTP."""
+        known = method if method in _METHODS else "_OTHER"
+        self.time(i.REQUESTS, seconds, known, route, str(status or ""))
 
     def anchor_failed(self) -> None:
         """Count a failed attempt to anchor a checkpoint."""
@@ -204,14 +216,25 @@ class Metrics(Sink):
             del options
             if one in {i.UP, i.BREAKER}:
                 self._look(one)
-            if one is i.WAITING:
-                self.put(one, self.waiting())
+            if one.looked:
+                self._look_up(one)
             # A copy in one step: other threads continue to count.
             for labels, value in [*self._points[one.name].items()]:
                 named = zip(one.labels, labels, strict=True)
                 yield Observation(value, dict(named))
 
         return read
+
+    def _look_up(self, one: i.Instrument) -> None:
+        # All begin before the first is waited for.
+        for look in [each for some in [*self._looks.values()] for each in some]:
+            look.begin()
+        points: dict[_Labels, float] = {}
+        for look in self._looks.get(one.name, ()):
+            for of, value, labels in look.points():
+                if of is one:
+                    points[_room(points, labels)] = value
+        self._points[one.name] = points
 
     def _look(self, one: i.Instrument) -> None:
         """Set the gauges of servers. Of several with one name, the best one counts."""

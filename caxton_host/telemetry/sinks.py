@@ -16,6 +16,8 @@ from ..core.log.runs import outcome_word
 from ..errors import RunStopped, StoreError, Suspend
 from ..lib.logs import about
 from ..ports.watch import Execution, Fields, Served
+from .instruments import Instrument
+from .looks import Read
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -93,11 +95,29 @@ class Sink:
     def look_at(self, servers: Callable[[], Iterable[ServerState]]) -> None:
         """Take what returns the states of tool servers, from any thread."""
 
-    def look_at_queue(self, waiting: Callable[[], int]) -> None:
-        """Take what returns how many runs wait for a place, from any thread."""
+    def look(self, read: Read, *of: Instrument, what: str = "") -> None:
+        """
+        Take what returns the values of some gauges, from any thread.
 
-    def committed(self, seconds: float, events: int, queued: int) -> None:
-        """Take a commit of the event store; *queued* appends wait for the next."""
+        Args:
+            read: Called at each export or scrape.
+
+            of: The gauges.
+
+            what: Its name, if it may take a while: then it is called less often.
+        """
+
+    def committed(self, seconds: float, events: int) -> None:
+        """Take a commit of the event store."""
+
+    def forget(self) -> None:
+        """Call none of these any more: what they look at is about to be closed."""
+
+    def delayed(self, seconds: float) -> None:
+        """Take how late the event loop was."""
+
+    def requested(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Take a request over HTTP; *route* is a template, or empty."""
 
     def anchor_failed(self) -> None:
         """Take a failed attempt to anchor a checkpoint."""

@@ -34,7 +34,7 @@ from .api.operations import (
 )
 from .edge.authentication import Identity, ThawedIdentity, documented, metadata
 from .edge.messages import Refusal, why
-from .edge.middleware import MCP, ConcurrencyLimit, Edge
+from .edge.middleware import MCP, ConcurrencyLimit, Edge, Requested, unrequested
 from .ui.console import Console
 from .ui.visits import Visits
 
@@ -87,6 +87,7 @@ def application(  # noqa: PLR0913 -- each may be left out
     tools: ToolSource | None = None,
     environ: Mapping[str, str] = os.environ,
     visits: Visits | None = None,
+    requested: Requested = unrequested,
     upkeep: Upkeep | None = None,
 ) -> Edge:
     """
@@ -112,6 +113,8 @@ def application(  # noqa: PLR0913 -- each may be left out
         environ: Where variables of the configuration are looked up.
 
         visits: Who is signed in to the console; ``None``: it is not served.
+
+        requested: Called with each request that was answered.
 
         upkeep: Verifies and maintains the log; ``None``: nothing does.
     """
@@ -153,6 +156,7 @@ def application(  # noqa: PLR0913 -- each may be left out
         open=frozenset({route.path for route in open_} | to_all),
         pages=console,
         names=[visits.name] if visits and visits.name else (),
+        requested=requested,
     )
 
 

@@ -43,6 +43,9 @@ RESTORED = "restored"
 #: Why a run is suspended whose call is answered by a run that is suspended.
 CHILD = "child"
 
+#: All reasons: see `RunSuspended`.
+SUSPENSIONS = ("approval", "in_doubt", "host_stopped", RESTORED, "frozen", CHILD)
+
 #: The outcomes of calls; the last is of calls that have not ended.
 OUTCOMES = ("ok", "tool_error", "denied", "failed", "in_doubt")
 

@@ -445,13 +445,18 @@ class Answering:
 
         unread: Not all of the request was read: the connection ends with the answer.
 
-        started: Something was sent.
+        status: Of the answer; 0: nothing was sent.
     """
 
     send: Send
     headers: dict[str, str] = field(default_factory=lambda: dict(_SECURITY))
     unread: bool = False
-    started: bool = False
+    status: int = 0
+
+    @property
+    def started(self) -> bool:
+        """Whether something was sent."""
+        return bool(self.status)
 
     def readable_by(self, origin: str) -> None:
         """Let pages of *origin* read the answer."""
@@ -465,7 +470,7 @@ class Answering:
     async def __call__(self, message: Message) -> None:
         """Send a message."""
         if message["type"] == "http.response.start":
-            self.started = True
+            self.status = message["status"]
             given = [*message.get("headers", [])]
             if self.unread:
                 self.headers["connection"] = "close"

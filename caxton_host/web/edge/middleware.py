@@ -21,7 +21,7 @@ from collections.abc import (
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 from urllib.parse import parse_qsl
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -241,6 +241,15 @@ _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _ASKS = (READ, PROMPT, COMPLETE)
 
 
+#: Called with method, template of the route, status (0: none was sent) and seconds.
+Requested: TypeAlias = Callable[[str, str, int, float], None]
+
+
+def unrequested(method: str, route: str, status: int, seconds: float) -> None:
+    """Ignore a request."""
+    del method, route, status, seconds
+
+
 class Pages(Protocol):
     """The pages for people, which have credentials, forms and errors of their own."""
 
@@ -282,6 +291,10 @@ class Edge:
 
         limit: Requests under way.
 
+        requested: Called with each request that was answered: its method, the template
+            of its route, the status, and the seconds. One that is refused before it is
+            routed has no route.
+
         streams: Streams that clients of MCP open to be told of changes. They are no
             requests, since they last: clients that share a token could not call.
     """
@@ -295,6 +308,7 @@ class Edge:
     streams: ConcurrencyLimit
     open: frozenset[str]
     pages: Pages | None = None
+    requested: Requested = unrequested
     _forms: Bodies = field(init=False)
 
     def __post_init__(self) -> None:
@@ -311,6 +325,7 @@ class Edge:
         open: frozenset[str],  # noqa: A002 -- as the attribute
         pages: Pages | None = None,
         names: Sequence[str] = (),
+        requested: Requested = unrequested,
     ) -> Edge:
         """Return the middleware configured by *serve*."""
         return cls(
@@ -329,6 +344,7 @@ class Edge:
             streams=ConcurrencyLimit(each=_STREAMS, all=_ALL, what="streams"),
             open=open,
             pages=pages,
+            requested=requested,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -337,6 +353,19 @@ class Edge:
             await send({"type": "websocket.close", "code": 1008})
             return
         answering = Answering(send, unread=scope["method"] not in _BODILESS)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            await self._answer(scope, receive, answering)
+        finally:
+            # Of the application, whatever that is: it has no template without a path.
+            route = getattr(scope.get("route"), "path", "")
+            took = loop.time() - began
+            self.requested(scope["method"], route, answering.status, took)
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, answering: Answering
+    ) -> None:
         try:
             await self._checked(scope, receive, answering)
         except GoneError:

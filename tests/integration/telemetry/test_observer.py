@@ -48,6 +48,7 @@ from caxton_host.ports.watch import Telemetry
 from caxton_host.store import anchors
 from caxton_host.store.memory import MemoryLog
 from caxton_host.telemetry import NoTelemetry, Observer, observe
+from caxton_host.telemetry.instruments import BUDGET
 from caxton_host.testing import FakeTools, Script
 from tests.collector import Collector, attributes, collecting
 from tests.integration.mcp.conftest import FAULTY, processes, until
@@ -439,7 +440,11 @@ def test_without_anybody_who_wants_to_know_nothing_is_watched() -> None:
     assert isinstance(telemetry, NoTelemetry)
     telemetry.counts.happened(LogWritten(n=1, level="info", text=""))
     telemetry.counts.look_at(list)
-    telemetry.counts.committed(0.1, 1, 0)
+    telemetry.counts.committed(0.1, 1)
+    telemetry.counts.look(list, BUDGET, what="budgets")
+    telemetry.counts.forget()
+    telemetry.counts.delayed(0.1)
+    telemetry.counts.requested("GET", "/", 200, 0.1)
     telemetry.counts.anchor_failed()
     telemetry.counts.worker("died")
     telemetry.counts.lost("spans")

@@ -311,9 +311,9 @@ async def test_each_transaction_is_told_of_with_its_events_and_what_waits(
 ) -> None:
     told: list[tuple[int, int]] = []
 
-    def tell(seconds: float, events: int, queued: int) -> None:
+    def tell(seconds: float, events: int) -> None:
         assert seconds >= 0
-        told.append((events, queued))
+        told.append((events, writer.queued))
 
     def some(line: Line, events: int) -> Group:
         draft = suspended()._replace(type="LogWritten")

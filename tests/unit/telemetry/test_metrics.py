@@ -55,7 +55,9 @@ def read() -> Read:
 
 def use(read: Read, one: Instrument) -> None:
     labels = [f"a {label}" for label in one.labels]
-    if one.kind == "histogram":
+    if one.looked:
+        read.metrics.look(lambda: [(one, 1, tuple(labels))], one)
+    elif one.kind == "histogram":
         read.metrics.time(one, 0.2, *labels)
     else:
         read.metrics.add(one, *labels)

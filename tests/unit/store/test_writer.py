@@ -310,16 +310,18 @@ async def test_each_transaction_is_told_of_with_its_events_and_what_waits(
     committer: CountingCommitter,
 ) -> None:
     told: list[tuple[int, int]] = []
+    it: list[Writer] = []
 
     def tell(seconds: float, events: int) -> None:
         assert seconds >= 0
-        told.append((events, writer.queued))
+        told.append((events, it[0].queued))
 
     def some(line: Line, events: int) -> Group:
         draft = suspended()._replace(type="LogWritten")
         return Group(line=line, drafts=[draft] * events, blobs={})
 
     writer, line = Writer(committer, tell), Line("run/1")
+    it.append(writer)
     await writer.append(some(line, 1))
     writer.queue(some(line, 2))
     await writer.append(some(line, 1))

@@ -1,4 +1,4 @@
-"""Each alert, by promtool: on series on which it fires, and on some where it does not."""
+"""Each alert, by promtool: on series on which it fires, and on others."""
 
 from __future__ import annotations
 

@@ -23,18 +23,20 @@ def line(
 
 
 async def test_so_many_are_inside_and_the_others_wait_their_turn() -> None:
-    here, _ = line()
+    here, clock = line()
     tickets = [here.take("ann") for _ in range(3)]
     await tickets[0].turn()
     await tickets[1].turn()
     third = asyncio.create_task(tickets[2].turn())
     await asyncio.sleep(0)
     assert (here.inside, here.waiting, third.done()) == (2, 1, False)
+    before, clock.time = here.waited_s, clock.time + 5_000_000
+    assert (before, here.waited_s) == (0, 5)
 
     tickets[0].leave()
     await third
 
-    assert (here.inside, here.waiting) == (2, 0)
+    assert (here.inside, here.waiting, here.waited_s) == (2, 0, 0)
 
 
 def test_a_full_line_refuses_at_once_and_says_when_to_come_again() -> None:

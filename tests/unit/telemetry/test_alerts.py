@@ -40,7 +40,9 @@ def series() -> dict[str, set[str]]:
             found[names[one.name]] = labels
             continue
         for end in ("_bucket", "_sum", "_count"):
-            found[names[one.name] + end] = labels | ({"le"} if end == "_bucket" else set())
+            found[names[one.name] + end] = labels | (
+                {"le"} if end == "_bucket" else set()
+            )
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,13 +13,18 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from caxton_host.telemetry import looks
 from caxton_host.telemetry.instruments import (
     CALL_SECONDS,
     CALLS,
+    FREE,
     INSTRUMENTS,
+    LOG_UP,
     RUNS,
+    SIZE,
     Instrument,
 )
+from caxton_host.telemetry.looks import Point
 from caxton_host.telemetry.metrics import MOST, OTHER, Metrics, nothing_to_read, reader
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "metrics.md"
@@ -170,3 +176,73 @@ def test_two_hosts_of_a_process_do_not_see_each_other(read: Read) -> None:
 
 def test_where_nothing_is_counted_there_is_nothing_to_read() -> None:
     assert nothing_to_read()[1] == b""
+
+
+def test_look_that_fails_takes_only_its_own_values_away(
+    read: Read, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "FRESH_S", 0.0)
+    found: list[Point] = []
+
+    def broken() -> list[Point]:
+        if not found:
+            raise OSError("the disk is gone")
+        return found
+
+    read.metrics.look(broken, SIZE, what="sizes")
+    read.metrics.look(lambda: [(LOG_UP, 1, ())], LOG_UP, what="health")
+    for failures in (1, 2):
+        assert read.points("caxton_eventstore_size_bytes") == {}
+        assert read.points("caxton_eventstore_up") == {(): 1}
+        assert read.points("caxton_look_failures")[("sizes",)] >= failures
+    assert caplog.messages == [
+        "the metrics of the sizes cannot be read: the disk is gone"
+    ]
+
+    found.append((SIZE, 7, ("database",)))
+    assert read.points("caxton_eventstore_size_bytes") == {("database",): 7}
+    read.metrics.forget()
+    assert read.points("caxton_eventstore_size_bytes") == {}
+
+
+def test_look_that_takes_too_long_holds_up_no_reader_and_is_not_made_twice(
+    read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "FRESH_S", 0.0)
+    monkeypatch.setattr(looks, "PATIENCE_S", 0.01)
+    let, begun = threading.Event(), list[None]()
+
+    def slow() -> list[Point]:
+        begun.append(None)
+        assert let.wait(30)
+        return [(SIZE, 7, ("database",))]
+
+    read.metrics.look(slow, SIZE, FREE, what="sizes")
+    for _ in range(3):
+        assert read.points("caxton_eventstore_size_bytes") == {}
+    assert read.points("caxton_look_failures") == {("sizes",): 1}
+    assert len(begun) == 1
+
+    let.set()
+    monkeypatch.setattr(looks, "PATIENCE_S", 30.0)
+    assert read.points("caxton_eventstore_size_bytes") == {("database",): 7}
+
+
+def test_look_is_made_again_after_a_while(read: Read) -> None:
+    begun: list[None] = []
+    read.metrics.look(lambda: begun.append(None) or [], SIZE, FREE, what="sizes")
+    for _ in range(3):
+        read.text()
+    assert len(begun) == 1
+
+
+def test_requests_are_counted_by_route_and_status(read: Read) -> None:
+    for method, status in (("GET", 200), ("GET", 401), ("BREW", 0)):
+        read.metrics.requested(method, "/runs/{run}", status, 0.1)
+    name = "http_server_request_duration_seconds_count"
+    counts = [line for line in read.text().splitlines() if line.startswith(name)]
+    assert [re.findall(r'"([^"]*)"', line) for line in counts] == [
+        ["GET", "200", "/runs/{run}"],
+        ["GET", "401", "/runs/{run}"],
+        ["_OTHER", "", "/runs/{run}"],
+    ]

@@ -76,6 +76,7 @@ ELSEWHERE = {"CaxtonConfinementRefused"}
 _SPARE = 2_000_000_000
 #: What a test cannot wait for, and what it waits for instead.
 SOONER = {
+    r"\[15m\]": "[90s]",  # A host starts slowly where much runs.
     r"\[\d+[mh]\]": "[15s]",
     r"offset \d+m": "offset 15s",
     r"\], 86400": "], 1",

@@ -264,6 +264,17 @@ def test_the_page_about_monitoring(shell: Shell) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.long
+def test_the_runbook(shell: Shell) -> None:
+    shell("init")
+    shell("run", "weather", "-i", '{"location": "Seattle"}')
+    shell("serve", "token", "create", "--name", "laptop", "--scope", "run")
+    for language, _, text in blocks(ROOT / "docs" / "how-to" / "operate.md"):
+        for line in commands(language, text):
+            # No host runs here that could start it again.
+            type_in(shell, line, 6 if "server restart" in line else 0)
+
+
 def test_the_page_about_tests(shell: Shell) -> None:
     page = ROOT / "docs" / "how-to" / "test-an-agent.md"
     told: dict[str, str] = {}

@@ -230,7 +230,12 @@ def test_look_that_takes_too_long_holds_up_no_reader_and_is_not_made_twice(
 
 def test_look_is_made_again_after_a_while(read: Read) -> None:
     begun: list[None] = []
-    read.metrics.look(lambda: begun.append(None) or [], SIZE, FREE, what="sizes")
+
+    def nothing() -> list[Point]:
+        begun.append(None)
+        return []
+
+    read.metrics.look(nothing, SIZE, FREE, what="sizes")
     for _ in range(3):
         read.text()
     assert len(begun) == 1

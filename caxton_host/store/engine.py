@@ -5,7 +5,8 @@ SQLite, to write: a write-ahead log, and every commit on the disk. To read: noth
 created or changed, so a copy on a read-only disk can be read.
 
 PostgreSQL: commits wait for the disk, whatever the server's default. Locks of a host
-that vanishes are released soon, and a broken network is noticed.
+that vanishes are released soon, and a broken network is noticed. A server on another
+machine proves who it is, with a certificate, before it is told a password.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import select
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -25,6 +26,7 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from ..config.sections import store_mistake
+from ..core.text.urls import reaches_verified
 from ..errors import LogBrokenError, StoreError
 from .diagnosis import DAMAGES, LOCKED, code_of, explain
 from .file_guard import Whereabouts, check_beside
@@ -37,6 +39,8 @@ _MAGIC = b"SQLite format 3\0"
 #: 16 MB. A page that many commits changed is copied to the file once.
 _CHECKPOINT_PAGES = 4000
 _FILE = "caxton.db"
+#: ``unverified=accept`` in a url accepts a server on another machine as it is.
+_UNVERIFIED = "unverified"
 _PATIENCE_S = 10.0
 _PAUSE_S = 0.01
 
@@ -241,15 +245,23 @@ def libpq_address(url: str) -> str | None:
     """
     Return the address of a PostgreSQL as its own programs take it, or ``None``.
 
-    >>> libpq_address("postgresql+psycopg://me:x@db/log")
-    'postgresql://me:x@db/log'
+    >>> libpq_address("postgresql+psycopg://me:x@localhost/log")
+    'postgresql://me:x@localhost/log'
     >>> libpq_address("sqlite:///caxton.db") is None
     True
+
+    Raises:
+        StoreError: The server would not have to show who it is.
     """
     parsed = sa.make_url(url)
     if parsed.get_backend_name() != "postgresql":
         return None
-    return parsed.set(drivername="postgresql").render_as_string(hide_password=False)
+    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 -- an extra
+
+    found = parsed.set(drivername="postgresql").difference_update_query([_UNVERIFIED])
+    address = found.render_as_string(hide_password=False)
+    _check_verified(conninfo_to_dict(address), parsed.query.get(_UNVERIFIED))
+    return address
 
 
 def alone(engine: sa.Engine, name: str) -> sa.Engine:
@@ -280,9 +292,42 @@ def _server(
         use_native_hstore=False,
         **pool,
     )
+    event.listen(engine, "do_connect", _connected)
     event.listen(engine, "connect", _writing if write else _reading)
     event.listen(engine, "checkout", _living)
     return engine
+
+
+def _connected(
+    dialect: sa.Dialect, _record: object, args: Sequence[Any], given: dict[str, Any]
+) -> object:
+    """
+    Return a connection to a server that has to show who it is, or is on this machine.
+
+    Raises:
+        StoreError: Nothing would be checked. Nothing is sent.
+    """
+    options = {key: value for key, value in given.items() if key != _UNVERIFIED}
+    _check_verified(options, given.get(_UNVERIFIED))
+    return dialect.connect(*args, **options)
+
+
+def _check_verified(given: Mapping[str, Any], said: object) -> None:
+    from psycopg import pq  # noqa: PLC0415 -- an extra
+
+    # Variables of the environment; the file of their service is read already.
+    options = {
+        one.keyword.decode(): one.val.decode()
+        for one in pq.Conninfo.get_defaults()
+        if one.val and one.keyword != b"service"
+    }
+    if said != "accept" and not reaches_verified(options | dict(given)):
+        raise StoreError(
+            "the database is on another machine, and its certificate would not be "
+            "checked",
+            fix="add ?sslmode=verify-full&sslrootcert=FILE to the store's url, with "
+            "the certificate of its authority in FILE",
+        )
 
 
 def _open_server(url: sa.URL, *, write: bool) -> sa.Engine:

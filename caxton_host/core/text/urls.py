@@ -14,6 +14,7 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
@@ -351,3 +352,29 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+#: Modes in which libpq checks the certificate of a PostgreSQL server.
+_VERIFIED = frozenset({"verify-ca", "verify-full"})
+
+
+def reaches_verified(options: Mapping[str, str]) -> bool:
+    """
+    Return whether a connection to PostgreSQL is verified, or stays on this machine.
+
+    Args:
+        options: Those of libpq. The file of a ``service`` is not known.
+
+    >>> reaches_verified({"host": "db.example"}), reaches_verified({"host": "/run/pg"})
+    (False, True)
+    >>> reaches_verified({"host": "db.example", "sslmode": "verify-full"})
+    True
+    """
+    if options.get("sslmode") in _VERIFIED:
+        return True
+    hosts = options.get("host", "").split(",")
+    addresses = options.get("hostaddr", "").split(",")
+    return "service" not in options and all(
+        not (at or host) or (at or host)[0] in "/@" or is_loopback(at or host)
+        for host, at in zip_longest(hosts, addresses, fillvalue="")
+    )

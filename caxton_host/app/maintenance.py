@@ -116,6 +116,7 @@ class Maintenance:
             expires_at=row.expires_at,
             actor=self.actor,
             tenant=row.tenant,
+            digest=row.digest,
         )
         await self.store.tokens.add(row, self.stream, *self.announced, created)
 

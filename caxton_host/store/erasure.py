@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -221,7 +221,26 @@ def erasures(
     """
     Return the erasures, by the stream of the run, with *columns* of each.
 
-    Only those of which *where* holds.
+    Only those of which *where* holds; see `unchanged`.
+    """
+    # Spelled out, for the index.
+    is_one = events.c.type == sa.literal_column(f"'{_TYPE}'")
+    return {
+        stream_of(known.run): RecordedErasure(
+            event=known, previous=previous, columns=row
+        )
+        for known, previous, row in unchanged(connection, is_one, *where, add=columns)
+        if isinstance(known, RunErased)
+    }
+
+
+def unchanged(
+    connection: sa.Connection,
+    *where: sa.ColumnElement[bool],
+    add: Sequence[sa.ColumnElement[Any]] = (),
+) -> Iterator[tuple[Event, bytes, Sequence[Any]]]:
+    """
+    Yield events, each with the hash before it and its columns; see `RecordedErasure`.
 
     Only an unchanged event in its place counts: an edited erasure, or another event
     that was turned into one, excuses nothing.
@@ -235,7 +254,7 @@ def erasures(
             payloads.c.salt,
             payloads.c.payload,
             events.c.digest,
-            *columns,
+            *add,
         )
         .select_from(events)
         .join(payloads, payloads.c.position == events.c.position)
@@ -245,31 +264,24 @@ def erasures(
                 before.c.stream == events.c.stream, before.c.seq == events.c.seq - 1
             ),
         )
-        # Spelled out, for the index.
-        .where(events.c.type == sa.literal_column(f"'{_TYPE}'"), *where)
+        .where(*where)
         .order_by(events.c.position)
     )
-    found: dict[str, RecordedErasure] = {}
     for previous, *row in connection.execute(query):
         if known := _sound(previous or GENESIS, row):
-            found[stream_of(known.run)] = RecordedErasure(
-                event=known, previous=previous or GENESIS, columns=row
-            )
-    return found
+            yield known, previous or GENESIS, row
 
 
-def _sound(previous: Any, row: Sequence[Any]) -> RunErased | None:  # noqa: ANN401 -- whatever the columns hold
+def _sound(previous: Any, row: Sequence[Any]) -> Event | None:  # noqa: ANN401 -- whatever the columns hold
     head, (hash_, salt, payload) = row[:_HEAD], row[_HEAD : _HEAD + 3]
     try:
         digest = payload_digest(salt, payload)
         if event_hash(previous, envelope(*head), digest) != hash_:
             return None
-        known = from_payload(_TYPE, head[3], decode_trusted(payload))
+        known = from_payload(head[2], head[3], decode_trusted(payload))
     except (LogBrokenError, ValueError, TypeError, AttributeError, struct.error):
         return None
-    if not isinstance(known, RunErased) or len(salt) != SALT_SIZE:
-        return None
-    return known
+    return known if len(salt) == SALT_SIZE else None
 
 
 def _scrub(engine: sa.Engine) -> bool:

@@ -41,6 +41,7 @@ from .erasure import erased_runs
 from .merkle_process import Apart
 from .reader import Reader
 from .schema import blobs, checkpoints, events, payloads, tree, xid
+from .token_rows import token_faults
 
 _T = TypeVar("_T")
 Told: TypeAlias = Callable[[int], None]
@@ -201,6 +202,9 @@ def _look(  # noqa: PLR0913 -- what `verify` was given
             chains.excuse({name: one.events for name, one in known.items()})
         chains.refuse_restored(restorable)
         faults = [*chains.faults, *([] if since else _blobs(connection))]
+        if stream is None:
+            with closing(token_faults(connection)) as found:
+                faults += islice(found, MAX_FAULTS)
         verdict = roots.verdict(chains, faults)
         return verdict, _placed(connection, roots.place, shared=shared)
 

@@ -165,7 +165,8 @@ class Fault:
             across runs; ``removed``: events were removed and later ones moved up;
             ``cut``: the tail was removed; ``checkpoint``: a checkpoint is forged, or of
             another log; ``tree``: the stored tree differs; ``blob``: a blob was edited
-            or removed; ``lineage``: a fork does not match its parent; ``form``: a file
+            or removed; ``token``: the row of a caller's token is not what its events
+            say; ``lineage``: a fork does not match its parent; ``form``: a file
             is not a bundle.
 
         stream: The stream, if the fault is in one.

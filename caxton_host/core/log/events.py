@@ -743,6 +743,8 @@ class TokenCreated(Event):
         expires_at: Microseconds since 1970, UTC; ``None``: never.
 
         tenant: The tenant of its principal, if it has one.
+
+        digest: SHA-256 of the secret, which is 32 random bytes; ``""`` in older events.
     """
 
     id: str
@@ -753,6 +755,7 @@ class TokenCreated(Event):
     expires_at: int | None = None
     actor: Payload
     tenant: str | None = None
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -868,7 +871,7 @@ _RARE = {
     "ApprovalRequested": ("not_by", "sources", "fresh"),
     "ApprovalDecided": ("signed_in_for",),
     "RunSuspended": ("frozen", "unsent"),
-    "TokenCreated": ("tenant",),
+    "TokenCreated": ("tenant", "digest"),
     "RunStarted": (
         *("unlisted", "program", "command"),
         *("bounds", "vouched", "called_by", "callers", "carried", "task_ttl"),

@@ -18,7 +18,6 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, KeysView
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
 
@@ -29,6 +28,7 @@ from ..core.grants.grants import Grant
 from ..core.log.events import ConfigLoaded, Event, GrantChanged
 from ..core.log.requests import Request
 from ..errors import CaxtonError
+from ..lib.files import FileStates, file_states
 from ..lib.machine import local_actor
 from ..ports.tools import RunScope, ToolClient, ToolSource
 from ..runs.run_request import grants_digest
@@ -182,8 +182,6 @@ _WATCH: dict[str, JSON] = {"kind": "service", "id": "watch", "authenticated": Fa
 
 _log = logging.getLogger("caxton_host")
 
-_State: TypeAlias = tuple[tuple[int, int, int] | None, ...]
-
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Reloader:
@@ -238,7 +236,7 @@ class Reloader:
         hangups = asyncio.Event()
         tasks = [
             asyncio.create_task(self._heed(hangups)),
-            asyncio.create_task(self._watch(_state(self.tools.config.files))),
+            asyncio.create_task(self._watch(file_states(self.tools.config.files))),
         ]
         try:
             with _hangup(hangups):
@@ -253,16 +251,16 @@ class Reloader:
             hangups.clear()
             await self._try(local_actor())
 
-    async def _watch(self, seen: _State) -> None:
+    async def _watch(self, seen: FileStates) -> None:
         while True:
             await asyncio.sleep(EVERY)
-            now = await asyncio.to_thread(_state, self.tools.config.files)
+            now = await asyncio.to_thread(file_states, self.tools.config.files)
             # Wait until a file that is being written is complete.
             if now != seen and self.tools.config.watch:
                 await asyncio.sleep(EVERY / 4)
-                seen = await asyncio.to_thread(_state, self.tools.config.files)
+                seen = await asyncio.to_thread(file_states, self.tools.config.files)
                 if await self._try(_WATCH):
-                    seen = _state(self.tools.config.files)
+                    seen = file_states(self.tools.config.files)
 
     async def _try(self, actor: dict[str, JSON]) -> bool:
         try:
@@ -289,18 +287,6 @@ def _grants_changed(
 def _plain(config: Config) -> Config:
     # A changed comment changes the digest only.
     return replace(config, sha256="", warnings=())
-
-
-def _state(files: Iterable[Path]) -> _State:
-    """Return a value that changes when one of *files* is written."""
-
-    def of(path: Path) -> tuple[int, int, int] | None:
-        with contextlib.suppress(OSError):
-            found = path.stat()
-            return found.st_ino, found.st_size, found.st_mtime_ns
-        return None
-
-    return tuple(map(of, files))
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import resource
 import select
 import socket
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -48,7 +48,7 @@ from .witnessing import witnesses_of
 
 if TYPE_CHECKING:
     from ..store.sql import SqlStore
-    from ..web.edge.listen import Certificate
+    from ..web.edge.tls import Certificate
     from ..web.ui.visits import Visits
 
 
@@ -274,6 +274,7 @@ async def serve_http(
         ThawedIdentity,
         identity_of,
     )
+    from ..web.edge.failures import CountedIdentity  # noqa: PLC0415 -- only here
     from ..web.edge.listen import bind, listening, stopping  # noqa: PLC0415 -- only here
     from ..web.mcp.http_router import agents_app, sessions_app  # noqa: PLC0415
     from ..web.ui.oauth_sign_in import OAuthSignIn  # noqa: PLC0415 -- only here
@@ -281,14 +282,23 @@ async def serve_http(
 
     limits, certificate = config.serve, web.certificate
     if certificate is not None:
-        certificate.check()
+        certificate = replace(certificate, client_ca=limits.client_ca)
+        certificate.load()
+    elif limits.client_ca:
+        raise UsageError(
+            "client_ca in [serve] is for HTTPS, and the host has no certificate",
+            fix="add --tls-cert FILE and --tls-key FILE, or remove client_ca",
+        )
     _more_files()
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(bind(limits.host, limits.port))
         it = await stack.enter_async_context(serving(config, paths, load=load))
         client = Client(proxy=config.proxy)
         stack.push_async_callback(client.aclose)
-        identity = identity_of(limits, it.up.store.tokens, it.up.host.clock, client)
+        clock = it.up.host.clock
+        identity = CountedIdentity(
+            identity_of(limits, it.up.store.tokens, clock, client), clock.monotonic
+        )
         if not web.linked:
             await _check_clients(limits, it.up.store)
         agents = sessions = None

@@ -72,7 +72,7 @@ _HERE = {
 }
 
 #: Options that these commands do not take.
-_OF_HOSTS = {"host", "token_file", "plain_http"}
+_OF_HOSTS = {"host", "token_file", "client_cert", "plain_http"}
 
 #: Errors of reading a value that is not of its type.
 _UNREADABLE = (
@@ -148,6 +148,12 @@ class _Commands(click.Group):
     help="The file with the token for --host; default $CAXTON_TOKEN.",
 )
 @click.option(
+    "--client-cert",
+    type=click.Path(dir_okay=False),
+    envvar="CAXTON_CLIENT_CERT",
+    help="The certificate and key to show --host, in PEM.",
+)
+@click.option(
     "--plain-http",
     is_flag=True,
     help="Allow unencrypted HTTP to --host on a trusted network.",
@@ -170,6 +176,7 @@ def caxton(
     db: str | None,
     host: str | None,
     token_file: str | None,
+    client_cert: str | None,
     plain_http: bool,
     log_format: Style | None,
     log_level: str | None,
@@ -195,7 +202,9 @@ def caxton(
             "--host is for what a host has, --config and --db for what is here",
             fix="leave one out; $CAXTON_HOST is --host too",
         )
-    ctx.obj = chosen = _chosen(config, db, host, token_file, plain=plain_http)
+    ctx.obj = chosen = _chosen(
+        config, db, host, token_file, client_cert, plain=plain_http
+    )
     if ctx.invoked_subcommand in _HERE:
         chosen.check_local(f"caxton {ctx.invoked_subcommand}")
     if log_format or log_level:
@@ -207,6 +216,7 @@ def _chosen(
     db: str | None,
     url: str | None,
     token_file: str | None,
+    client_cert: str | None,
     *,
     plain: bool,
 ) -> HostApi:
@@ -217,7 +227,9 @@ def _chosen(
         return LocalHost(config=config, db=db)
     from .remote_host import RemoteHost
 
-    return RemoteHost(url=url, token_file=token_file, plain=plain)
+    return RemoteHost(
+        url=url, token_file=token_file, client_cert=client_cert, plain=plain
+    )
 
 
 def _host(ctx: click.Context) -> HostApi | None:

@@ -94,11 +94,14 @@ class RemoteHost(HostApi):
 
         token_file: Has the token, or ``None``: the environment has it.
 
+        client_cert: A PEM file: the certificate to show, and its key.
+
         plain: The token may go unencrypted over a network.
     """
 
     url: str
     token_file: str | None = None
+    client_cert: str | None = None
     plain: bool = False
     #: Read once: its warning is printed once.
     _token: Token | None = field(default=None, init=False, repr=False)
@@ -107,6 +110,8 @@ class RemoteHost(HostApi):
         words = ["caxton --host", shlex.quote(self.url)]
         if self.token_file:
             words += ["--token-file", shlex.quote(self.token_file)]
+        if self.client_cert:
+            words += ["--client-cert", shlex.quote(self.client_cert)]
         return " ".join(words + ["--plain-http"] * self.plain)
 
     def named(self, text: str) -> str:
@@ -175,7 +180,8 @@ class RemoteHost(HostApi):
             self._token = token_of(file, os.environ)
             if self._token.warning:
                 note(f"warning: {self._token.warning}")
-        async with Remote(address, self._token.text, note) as remote:
+        asking = Remote(address, self._token.text, note, self.client_cert)
+        async with asking as remote:
             yield remote
 
     @contextlib.asynccontextmanager

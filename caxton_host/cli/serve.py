@@ -142,7 +142,7 @@ def _http(
     as_json: bool,
 ) -> None:
     from ..app.serve_app import Web, serve_http
-    from ..web.edge.listen import Certificate
+    from ..web.edge.tls import Certificate
 
     def up(it: Serving, url: str) -> None:
         # Objects of the start stay. Collect new ones often and briefly: the

@@ -111,7 +111,7 @@ def serve(
       caxton witness serve --name witness.example.com --log ORIGIN+5b9a...+AQ...
     """
     from ..lib.machine import SystemClock
-    from ..web.edge.listen import Certificate
+    from ..web.edge.tls import Certificate
     from ..web.witness import Witness, logs_of, serve_witness
 
     said = ctx.find_root().params

@@ -380,6 +380,12 @@ def path(value: object, at: At) -> Path:
     return resolved(name, at)
 
 
+@shaped(STRING)
+def file(value: object, at: At) -> str:
+    """Read a path as a text; see `path`."""
+    return str(path(value, at))
+
+
 def resolved(name: str, at: At) -> Path:
     """Resolve a path relative to the file."""
     if name == "~" or name.startswith("~/"):

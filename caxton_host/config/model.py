@@ -349,6 +349,11 @@ class Serve:
 
         oauth: Whose access tokens are taken, or ``None``.
 
+        trusted_proxies: Networks of proxies that say for whom they ask.
+
+        client_ca: The file of the authorities of clients' certificates, without which
+            nobody connects; ``None``: none are asked for.
+
         allow_unauthenticated: Treat unauthenticated callers as the local user.
     """
 
@@ -370,6 +375,8 @@ class Serve:
     body: int = 4 * 1024 * 1024
     drain: float | Literal["hand_over"] = 30.0
     oauth: OAuth | None = None
+    trusted_proxies: tuple[str, ...] = ()
+    client_ca: str | None = None
     allow_unauthenticated: bool = False
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from ipaddress import ip_network
 from typing import Any
 
 from ..core.grants.principals import SIGNATURES
@@ -63,6 +64,16 @@ def _host_name(value: object, at: At) -> str:
             fix='write it like: "agents.example.com" or "agents.example.com:8443"',
         )
     return name
+
+
+@shaped(STRING)
+def _network(value: object, at: At) -> str:
+    try:
+        return str(ip_network(f.text(value, at)))
+    except ValueError:
+        raise at.error(
+            "is not a network", fix='write it like: "10.1.0.0/16", or "127.0.0.1"'
+        ) from None
 
 
 @shaped(STRING)
@@ -184,6 +195,8 @@ _SERVE: f.Fields = {
     "body": ("body", f.size),
     "drain": ("drain", _drain),
     "oauth": ("oauth", _oauth),
+    "trusted_proxies": ("trusted_proxies", f.listed(_network)),
+    "client_ca": ("client_ca", f.file),
     "allow_unauthenticated": ("allow_unauthenticated", f.flag),
 }
 

@@ -219,11 +219,6 @@ def _health(value: object, at: At) -> float:
     return 0.0 if value == "off" else f.duration(value, at)
 
 
-@shaped(STRING)
-def _file(value: object, at: At) -> str:
-    return str(f.path(value, at))
-
-
 _RESTART: f.Fields = {
     "enabled": ("enabled", f.flag),
     "max_restarts": ("max_restarts", f.number),
@@ -272,6 +267,8 @@ _ENDPOINT: f.Fields = {
     "cwd": ("cwd", f.path),
     "url": ("url", f.url),
     "headers": ("headers", f.header_map),
+    "client_cert": ("client_cert", f.file),
+    "client_key": ("client_key", f.file),
     "oauth": ("oauth", oauth),
     "type": ("transport", _transport_name),
 }
@@ -299,7 +296,7 @@ _SERVER: f.Fields = {
     "on_tool_change": ("on_tool_change", f.choice("refuse", "accept")),
     "rate": ("rate", f.rate),
     "tools": ("tools", TOOLS),
-    "wire_log": ("wire_log", _file),
+    "wire_log": ("wire_log", f.file),
     "public": ("", f.listed(f.text)),
     "enabled": ("", f.flag),
     "resources": ("resources", _resources),
@@ -360,6 +357,7 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
         at.key("url").warn("is not https: its headers can be read in transit")
     if "oauth" in found:
         check_oauth(found, at)
+    _check_certificate(found, at)
     _check_answers(found, at)
     if "url" in found:
         # Somebody else looks after it, and each look is a request.
@@ -379,6 +377,17 @@ def tools_alone(values: object, at: At) -> ServerConfig:
     """
     tools = f.table(values, at).get("tools", {})
     return ServerConfig(name=at.name, tools=TOOLS(tools, at.key("tools")))
+
+
+def _check_certificate(found: Mapping[str, Any], at: At) -> None:
+    if "client_key" in found and "client_cert" not in found:
+        raise at.key("client_key").error(
+            "has no certificate", fix='write client_cert = "FILE"'
+        )
+    if "client_cert" in found and urlsplit(found.get("url", "")).scheme != "https":
+        raise at.key("client_cert").error(
+            "is for servers that have an https url", fix="remove it"
+        )
 
 
 def _check_answers(found: Mapping[str, Any], at: At) -> None:

@@ -6,11 +6,11 @@ import contextlib
 import errno
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 _STDIN = Path("/dev/stdin")
 
@@ -115,3 +115,19 @@ def opened(path: Path) -> BinaryIO:
     if not path.is_file() and path.exists() and path != _STDIN:
         raise OSError(errno.EINVAL, "it is not a regular file")
     return path.open("rb")
+
+
+#: See `file_states`.
+FileStates: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+
+
+def file_states(files: Iterable[str | Path]) -> FileStates:
+    """Return a value that changes when one of *files* is written or replaced."""
+
+    def of(path: str | Path) -> tuple[int, int, int] | None:
+        with contextlib.suppress(OSError):
+            found = Path(path).stat()
+            return found.st_ino, found.st_size, found.st_mtime_ns
+        return None
+
+    return tuple(map(of, files))

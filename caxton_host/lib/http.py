@@ -12,7 +12,14 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -112,6 +119,8 @@ class Client:
 
         connections: The largest number of connections. A request waits for one within
             its timeout.
+
+        client_cert: A PEM file: the certificate to show, and its key.
     """
 
     def __init__(
@@ -120,8 +129,10 @@ class Client:
         proxy: str | None = None,
         trace_context: Callable[[], Mapping[str, str]] = dict,
         connections: int = 32,
+        client_cert: str | None = None,
     ) -> None:
         self._proxy = proxy
+        self._own = (client_cert,) if client_cert else ()
         self._connections = connections
         self._trace_context = trace_context
         self._clients: dict[tuple[bool, bool], httpx.AsyncClient] = {}
@@ -264,6 +275,7 @@ class Client:
                     allow_private=allow_private,
                     proxy=self._proxy,
                     connections=self._connections,
+                    own=self._own,
                 ),
                 trust_env=False,
                 follow_redirects=False,
@@ -357,12 +369,18 @@ class _Transport(httpx.AsyncHTTPTransport):
     """httpx's transport with our pool: its arguments do not reach the look-up."""
 
     def __init__(
-        self, *, secure: bool, allow_private: bool, proxy: str | None, connections: int
+        self,
+        *,
+        secure: bool,
+        allow_private: bool,
+        proxy: str | None,
+        connections: int,
+        own: Sequence[str],
     ) -> None:
         network = _Network(allow_private=allow_private or proxy is not None)
         through = httpx.Proxy(proxy) if proxy else None
         bounds: dict[str, Any] = {
-            "ssl_context": tls_context() if secure else None,
+            "ssl_context": tls_context(*own) if secure else None,
             "max_connections": connections,
             "max_keepalive_connections": _IDLE,
             "keepalive_expiry": _IDLE_SECONDS,

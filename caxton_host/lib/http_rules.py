@@ -17,7 +17,7 @@ from functools import cache
 from http import HTTPStatus
 from typing import Final
 
-from ..errors import Sent, ToolError
+from ..errors import Sent, ServerUnavailable, ToolError
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
@@ -199,9 +199,36 @@ def refuse_private(host: str, addresses: Iterable[str]) -> None:
         )
 
 
+def tls_context(*own: str) -> ssl.SSLContext:
+    """
+    Return the context for requests.
+
+    Args:
+        own: PEM files of the certificate to show, and of its key; read each time.
+
+    Raises:
+        ServerUnavailable: They cannot be used.
+    """
+    if not own:
+        return _shared()
+    context = _trusting()
+    try:
+        context.load_cert_chain(*own)
+    except (OSError, ssl.SSLError) as exc:
+        raise ServerUnavailable(
+            f"the client certificate {own[0]} cannot be used: {exc.strerror or exc}",
+            fix="name PEM files of a certificate and of its key",
+        ) from None
+    return context
+
+
 @cache
-def tls_context() -> ssl.SSLContext:
-    """Return the one context for requests: it takes 25 ms to build."""
+def _shared() -> ssl.SSLContext:
+    """Return one for all: it takes 25 ms to build."""
+    return _trusting()
+
+
+def _trusting() -> ssl.SSLContext:
     import certifi  # noqa: PLC0415 -- 17 ms, for https alone
 
     context = ssl.create_default_context(cafile=certifi.where())

@@ -59,19 +59,25 @@ class Remote:
 
         tell: Called with the reason for each wait.
 
+        client_cert: A PEM file: the certificate to show, and its key.
+
     Attributes:
         received: How many bytes of answers were read.
     """
 
     def __init__(
-        self, address: Address, token: str | None, tell: Callable[[str], None]
+        self,
+        address: Address,
+        token: str | None,
+        tell: Callable[[str], None],
+        client_cert: str | None = None,
     ) -> None:
         self.address = address
         self._headers = {"accept": "application/json, application/problem+json"}
         if token is not None:
             self._headers["authorization"] = f"Bearer {token}"
         self._tell = tell
-        self._client = Client()
+        self._client = Client(client_cert=client_cert)
         self.received = 0
 
     async def __aenter__(self) -> Self:

@@ -44,8 +44,9 @@ from ..core.log.witnesses import (
 from ..errors import BadBytes, ConfigError, OverloadedError, UsageError
 from ..lib.files import replace_file
 from ..lib.signing import WitnessKey, judge, secret
-from .edge.listen import Certificate, bind, listening, stopping
+from .edge.listen import bind, listening, stopping
 from .edge.messages import Bodies, GoneError, Refusal, problem_of
+from .edge.tls import Certificate
 
 logger = logging.getLogger("caxton_host")
 
@@ -228,7 +229,7 @@ async def serve_witness(  # noqa: PLR0913 -- by name
         UsageError: It cannot listen there, or serves already.
     """
     if certificate:
-        certificate.check()
+        certificate.load()
     with _alone(witness.folder), bind(address, port) as listener:
         host = f"[{address}]" if ":" in address else address
         scheme = "https" if certificate else "http"

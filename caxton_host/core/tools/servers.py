@@ -241,6 +241,10 @@ class ServerConfig:
 
         env: Environment of the process, besides the few variables that all get.
 
+        client_cert: A PEM file: the certificate that the host shows it.
+
+        client_key: A PEM file: the key of that, unless it is in the same file.
+
         oauth: How its tokens are obtained, if it requires any.
 
         timeout: Most seconds of one send of a call; also of the wait for its turn.
@@ -297,6 +301,8 @@ class ServerConfig:
     cwd: str | None = None
     url: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    client_cert: str | None = None
+    client_key: str | None = None
     oauth: OAuth | None = None
     transport: Transport = "stdio"
     timeout: float = 30.0

@@ -17,6 +17,7 @@ from collections.abc import (
     Coroutine,
     Generator,
     Mapping,
+    Sequence,
 )
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -149,6 +150,7 @@ class Posts:
         proxy: str | None,
         connect: float = 10.0,
         access: Access | None = None,
+        own: Sequence[str] = (),
     ) -> None:
         address = httpx2.URL(url)
         self._address = address
@@ -169,7 +171,7 @@ class Posts:
         # Makes connections, and keeps none: it would probe the sockets of all idle
         # ones with each request, a third of a call's time with 64 at once.
         self._maker = httpcore2.AsyncConnectionPool(
-            ssl_context=tls_context() if address.scheme == "https" else None,
+            ssl_context=tls_context(*own) if address.scheme == "https" else None,
             proxy=_proxy(proxy) if proxy else None,
             keepalive_expiry=_IDLE_SECONDS,
         )
@@ -337,7 +339,7 @@ async def opened(
     Return the connections to a server. Nothing is sent yet.
 
     Raises:
-        ServerUnavailable: Its address or a header cannot be used.
+        ServerUnavailable: Its address, a header or a certificate cannot be used.
     """
     try:
         return await asyncio.to_thread(
@@ -348,6 +350,7 @@ async def opened(
             proxy=proxy,
             connect=config.connect_timeout,
             access=access,
+            own=[*filter(None, (config.client_cert, config.client_key))],
         )
     except ValueError:  # Its text quotes the header.
         raise ServerUnavailable(

@@ -16,11 +16,9 @@ import os
 import resource
 import signal
 import socket
-import ssl
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -32,6 +30,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from ...errors import UsageError
 from ...lib.fair_loop import Pace, paced
 from .messages import Answering, Problem, respond
+from .tls import Certificate, LiveCertificate
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -160,53 +159,6 @@ _STOPS = (signal.SIGTERM, signal.SIGINT)
 _LAST = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
-    """
-    The TLS certificate of a host.
-
-    Attributes:
-        chain: A PEM file: its certificate, and those above it.
-
-        key: A PEM file: the key of that.
-    """
-
-    chain: str
-    key: str | None = None
-
-    @classmethod
-    def of(cls, chain: str | None, key: str | None) -> Certificate | None:
-        """
-        Return the certificate that two options name, if they name one.
-
-        Raises:
-            UsageError: Only its key is there.
-        """
-        if key and not chain:
-            raise UsageError(
-                "--tls-key without a certificate: nothing would be encrypted",
-                fix="add --tls-cert FILE",
-            )
-        return cls(chain=chain, key=key) if chain else None
-
-    def check(self) -> None:
-        """
-        Try it.
-
-        Raises:
-            UsageError: It cannot be used.
-        """
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
-                self.chain, self.key
-            )
-        except (OSError, ssl.SSLError) as exc:
-            raise UsageError(
-                f"the certificate {self.chain} cannot be used: {exc.strerror or exc}",
-                fix="give a PEM file with --tls-cert, and its key with --tls-key",
-            ) from None
-
-
 def bind(host: str, port: int) -> socket.socket:
     """
     Return a listening socket.
@@ -246,6 +198,7 @@ async def listening(
 ) -> AsyncGenerator[None]:
     """Serve *app*; at the end, let answers in progress finish."""
     room = Room()
+    live = LiveCertificate(certificate) if certificate else None
     server = _Server(
         Config(
             _Paced(app),
@@ -263,11 +216,13 @@ async def listening(
             backlog=_AT_ONCE,
             timeout_keep_alive=_IDLE,
             timeout_graceful_shutdown=_LAST,
-            ssl_certfile=certificate.chain if certificate else None,
-            ssl_keyfile=certificate.key if certificate else None,
+            ssl_context_factory=(lambda *_: live.context) if live else None,
         )
     )
-    with shedding(room):
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(shedding(room))
+        if live:
+            await stack.enter_async_context(live.watched())
         serving = asyncio.create_task(server.serve([listener]))
         try:
             await server.up.wait()

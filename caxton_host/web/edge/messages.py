@@ -44,6 +44,7 @@ from ...errors import (
 )
 from ...lib.codec import DEPTH, load_json
 from .authentication import Unauthenticated
+from .failures import TooManyFailures
 
 logger = logging.getLogger("caxton_host")
 
@@ -214,6 +215,12 @@ def problem_of(exc: Exception, *, inside: bool = False) -> Problem:
     match exc:
         case Refusal():
             return exc.problem
+        case TooManyFailures():
+            return Problem(
+                kind="overloaded-principal",
+                detail=str(exc),
+                headers={"retry-after": str(math.ceil(exc.retry_after))},
+            )
         case Unauthenticated():
             return Problem(
                 kind="unauthenticated",

@@ -21,6 +21,7 @@ from collections.abc import (
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from ipaddress import ip_network
 from typing import Protocol, TypeAlias
 from urllib.parse import parse_qsl
 
@@ -36,6 +37,7 @@ from ...errors import BadBytes, ForbiddenError, OverloadedError
 from ...lib.logs import about
 from ...runs.admission import RunQueue
 from .authentication import Identity, ReauthenticatedSend
+from .failures import Network, note_client
 from .messages import (
     Answering,
     Bodies,
@@ -289,6 +291,8 @@ class Edge:
 
         pages: For people.
 
+        proxies: The networks of proxies, whose ``X-Forwarded-For`` is believed.
+
         limit: Requests under way.
 
         requested: Called with each request that was answered: its method, the template
@@ -309,6 +313,7 @@ class Edge:
     open: frozenset[str]
     pages: Pages | None = None
     requested: Requested = unrequested
+    proxies: Sequence[Network] = ()
     _forms: Bodies = field(init=False)
 
     def __post_init__(self) -> None:
@@ -345,6 +350,7 @@ class Edge:
             open=open,
             pages=pages,
             requested=requested,
+            proxies=[*map(ip_network, serve.trusted_proxies)],
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -388,6 +394,7 @@ class Edge:
         self, scope: Scope, receive: Receive, answering: Answering
     ) -> None:
         headers = headers_of(scope)
+        note_client(scope, headers, self.proxies)
         origin = self._origin(scope, headers)
         if origin:
             answering.readable_by(origin)

@@ -28,6 +28,7 @@ from ...errors import ForbiddenError, StaleSignInError
 from ...evidence.page import html_page
 from ..api.operations import ApiContext, wrong_method
 from ..edge.authentication import Unauthenticated
+from ..edge.failures import TooManyFailures
 from ..edge.messages import Problem, Refusal
 from ..edge.middleware import check_site
 from . import access, grants, inbox, run, servers, views
@@ -270,6 +271,8 @@ class Console:
         return response
 
     def _not_signed_in(self, path: str | None, why: Exception) -> Response:
+        if isinstance(why, TooManyFailures):
+            raise why
         response = self._asked_to_sign_in(path, str(why))
         response.status_code = 401
         return response

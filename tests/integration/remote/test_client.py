@@ -30,7 +30,9 @@ from caxton_host.remote import client, log
 from caxton_host.remote.address import Address
 from caxton_host.remote.client import Remote, TooMuch, path
 from caxton_host.remote.log import RemoteLog
-from tests.integration.web.test_listen import certified, up
+from tests.certificates import Authority
+from tests.integration.web.test_listen import up
+from tests.integration.web.test_tls import certified
 from tests.integration.webhooks.conftest import Server
 from tests.scene import Scene, calling
 from tests.unit.remote.test_documents import EVENT
@@ -162,7 +164,7 @@ async def test_http_to_a_host_that_speaks_tls_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "_PAUSES", ())
-    async with up(certified(tmp_path)[0]) as port:
+    async with up(certified(Authority(tmp_path))) as port:
         url = f"http://127.0.0.1:{port}"
         async with Remote(Address.parse(url), "cx_token", print) as it:
             with pytest.raises(ServerUnavailable, match=f"--host {url}: ") as why:
@@ -171,7 +173,7 @@ async def test_http_to_a_host_that_speaks_tls_is_told(
 
 
 async def test_a_host_with_a_certificate_of_a_stranger_is_told(tmp_path: Path) -> None:
-    async with up(certified(tmp_path)[0]) as port:
+    async with up(certified(Authority(tmp_path))) as port:
         url = f"https://localhost:{port}"
         async with Remote(Address.parse(url), "cx_token", print) as it:
             with pytest.raises(ServerUnavailable, match="certificate") as why:

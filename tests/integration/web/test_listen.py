@@ -7,11 +7,8 @@ import errno
 import os
 import resource
 import signal
-import ssl
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,7 +16,8 @@ import pytest
 
 from caxton_host.errors import UsageError
 from caxton_host.web.edge import listen
-from caxton_host.web.edge.listen import Certificate, Room, bind, listening, stopping
+from caxton_host.web.edge.listen import Room, bind, listening, stopping
+from caxton_host.web.edge.tls import Certificate
 
 _WHOLE = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -250,28 +248,6 @@ def test_an_address_that_is_none_is_told() -> None:
         bind("nowhere.invalid", 0)
 
 
-async def test_https_with_a_certificate(tmp_path: Path) -> None:
-    certificate, trust = certified(tmp_path)
-    certificate.check()
-    async with (
-        up(certificate) as port,
-        httpx.AsyncClient(verify=trust) as client,
-    ):
-        answer = await client.get(f"https://localhost:{port}/")
-
-    assert answer.text == "hello"
-
-
-def test_a_certificate_that_is_none_is_told(tmp_path: Path) -> None:
-    broken = tmp_path / "broken.pem"
-    broken.write_text("no certificate")
-
-    with pytest.raises(UsageError, match=r"broken\.pem"):
-        Certificate(chain=str(broken)).check()
-    with pytest.raises(UsageError, match="No such file"):
-        Certificate(chain=str(tmp_path / "none.pem")).check()
-
-
 async def test_the_first_signal_asks_to_stop_and_says_so() -> None:
     before = signal.getsignal(signal.SIGTERM)
     told: list[bool] = []
@@ -283,39 +259,3 @@ async def test_the_first_signal_asks_to_stop_and_says_so() -> None:
 
     assert told == [True]
     assert signal.getsignal(signal.SIGTERM) == before
-
-
-def certified(folder: Path) -> tuple[Certificate, ssl.SSLContext]:
-    """Return a certificate for localhost, and what trusts it."""
-    from cryptography import x509  # noqa: PLC0415 -- only here
-    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
-    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.now(UTC)  # noqa: TID251 -- of the certificate
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    chain, secret = folder / "cert.pem", folder / "key.pem"
-    pem = serialization.Encoding.PEM
-    chain.write_bytes(made.public_bytes(pem))
-    secret.write_bytes(
-        key.private_bytes(
-            pem,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    trust = ssl.create_default_context(cafile=str(chain))
-    return Certificate(chain=str(chain), key=str(secret)), trust

@@ -28,7 +28,7 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 logger = logging.getLogger("caxton_host")
 
-#: Failures at once, of an address and of all, and in how many seconds they are forgiven.
+#: Failures at once, of an address and of all, and seconds until they are forgiven.
 _EACH, _ALL, _SECONDS = 30.0, 1000.0, 60.0
 #: Addresses that are remembered: those that failed last.
 _MOST = 4096

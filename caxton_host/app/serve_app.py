@@ -42,6 +42,7 @@ from .bootstrap import Running, announced, library_of, new_stream, running
 from .maintenance import Maintenance, keeping_for
 from .placement import placement_of
 from .retention import SERVICE, retaining
+from .service_manager import notify, watched
 from .verification import verifying_of
 from .vitals import Vitals
 from .witnessing import witnesses_of
@@ -360,7 +361,8 @@ async def serve_http(
             it.begin()
             notify("READY=1")
             web.told(it, url)
-            await asked.wait()
+            async with watched(it.up.store.health.beat):
+                await asked.wait()
             notify("STOPPING=1")
             return await it.drain(limits.drain)
 
@@ -488,16 +490,3 @@ def _more_files() -> None:
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def notify(state: str) -> None:
-    """Send *state* to systemd, if that started this process."""
-    if not (where := os.environ.get("NOTIFY_SOCKET")):
-        return
-    if where.startswith("@"):  # An abstract socket: its address begins with a zero.
-        where = f"\0{where[1:]}"
-    with (
-        contextlib.suppress(OSError),
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to,
-    ):
-        to.sendto(state.encode(), where)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from ..core.calls import JSON
-from ..errors import LeaseLost, ReadOnlyError
+from ..errors import LeaseLost, ReadOnlyError, StoreError
 from .commit import Driver, Group, Line, ask
 from .database import Database
 from .diagnosis import unreadable
@@ -123,6 +124,12 @@ class Health:
             raise LeaseLost(
                 "the lease of this host has lapsed", fix="see `caxton db status`"
             )
+
+    async def beat(self) -> None:
+        """Return once the writer has tried to write, whatever came of it."""
+        if self._writer is not None:
+            with contextlib.suppress(StoreError):
+                await self._writer.append(Group(Line(""), (), {}, guard=_touch))
 
     def _check(self) -> None:
         database, place = self._database, self._database.place

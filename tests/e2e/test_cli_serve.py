@@ -276,16 +276,19 @@ def test_a_user_of_the_machine_needs_no_token_if_it_is_said(desk: Shell) -> None
         assert [tool["name"] for tool in listed["result"]["tools"]] == ["quick"]
 
 
-def test_systemd_is_told_when_it_is_ready_and_when_it_stops(desk: Shell) -> None:
+def test_systemd_is_told_when_it_is_ready_lives_and_stops(desk: Shell) -> None:
     good = token(desk)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(desk.folder / "notify"))
         manager.settimeout(SOON)
-        desk.set(NOTIFY_SOCKET=str(desk.folder / "notify"))
+        desk.set(NOTIFY_SOCKET=str(desk.folder / "notify"), WATCHDOG_USEC="100000")
         with served(desk, good=good) as host:
             assert manager.recv(100) == b"READY=1"
+            assert [manager.recv(100) for _ in range(3)] == [b"WATCHDOG=1"] * 3
             host.child.send_signal(signal.SIGTERM)
-            assert manager.recv(100) == b"STOPPING=1"
+            while (said := manager.recv(100)) == b"WATCHDOG=1":
+                pass
+            assert said == b"STOPPING=1"
             host.child.communicate(timeout=SOON)
 
 

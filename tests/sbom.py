@@ -1,5 +1,5 @@
 """
-Write what is shipped, as a CycloneDX document, from the lock and the installed metadata.
+Write what is shipped as a CycloneDX document, from lock and installed metadata.
 
 `python -m tests.sbom` writes docs/reference/sbom.cdx.json; `tests/unit/test_sbom.py`
 checks it. Nothing in it depends on the machine or the time.

@@ -11,10 +11,11 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
+from email.message import Message
 from hashlib import sha256
 from importlib.metadata import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from packaging.markers import Marker
 
@@ -65,7 +66,7 @@ def licence_of(name: str) -> str:
     """Return the licence of an installed package, as an expression of SPDX."""
     if name in _READ:
         return _READ[name]
-    said = metadata(name)
+    said = cast("Message", metadata(name))
     kinds = [one.split(" :: ") for one in said.get_all("Classifier", [])]
     found = (
         said.get("License-Expression")

@@ -42,7 +42,7 @@ from .bootstrap import Running, announced, library_of, new_stream, running
 from .maintenance import Maintenance, keeping_for
 from .placement import placement_of
 from .retention import SERVICE, retaining
-from .service_manager import notify, watched
+from .service_manager import notify, signs_of_life
 from .verification import verifying_of
 from .vitals import Vitals
 from .witnessing import witnesses_of
@@ -361,7 +361,7 @@ async def serve_http(
             it.begin()
             notify("READY=1")
             web.told(it, url)
-            async with watched(it.up.store.health.beat):
+            async with signs_of_life(it.up.store.health.beat):
                 await asked.wait()
             notify("STOPPING=1")
             return await it.drain(limits.drain)

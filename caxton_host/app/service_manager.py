@@ -41,7 +41,7 @@ def watchdog_seconds(environ: Mapping[str, str], pid: int) -> float | None:
 
 
 @contextlib.asynccontextmanager
-async def watched(beat: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
+async def signs_of_life(beat: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
     """
     Tell systemd during the block that this process lives, if it has to be told.
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import signal
+import subprocess
+import sys
 from configparser import ConfigParser
 from importlib.resources import files
 
@@ -77,6 +80,36 @@ def test_the_unit_starts_what_there_is_and_waits_for_runs_to_end() -> None:
     assert service["Type"] == "notify"
     assert "-HUP" in service["ExecReload"]
     assert float(service["TimeoutStopSec"].removesuffix("s")) > float(Serve().drain)
+    # A beat waits for a commit, which tries for ten seconds.
+    assert float(service["WatchdogSec"].removesuffix("s")) > 40
+    assert {"MemoryMax", "TasksMax", "SystemCallFilter"} <= {*service}
+
+
+@pytest.mark.debian
+def test_the_unit_is_sound_and_a_host_works_under_its_filter(shell: Shell) -> None:
+    text = (FILES / "caxton.service").read_text("utf-8")
+    unit = shell.folder / "caxton.service"
+    unit.write_text(
+        re.sub("^ExecStart=.*$", "ExecStart=/bin/true", text, flags=re.MULTILINE)
+    )
+    for words in (["verify"], ["security", "--offline=true", "--threshold=35"]):
+        subprocess.run(["systemd-analyze", *words, unit], check=True)
+    filters = re.findall("^SystemCallFilter=(.*)$", text, re.MULTILINE)
+
+    host = f"{sys.executable} -m caxton_host"
+    under = [sys.executable, "-m", "tests.filtered", " ".join(filters)]
+    done = subprocess.run(
+        [*under, "sh", "-c", f"{host} demo && {host} doctor"],
+        cwd=ROOT,
+        env={"HOME": str(shell.folder), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=SOON,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Verified: intact" in done.stdout
+    assert re.findall("guard +(?:seccomp|landlock) +(.*)", done.stdout) == ["ok", "ok"]
 
 
 def test_the_container_starts_what_there_is() -> None:
@@ -90,7 +123,13 @@ def test_the_container_starts_what_there_is() -> None:
         f"CAXTON_SERVE_{part}" for part in ("MCP", "API", "UI")
     }
     assert found["STOPSIGNAL"] == "SIGTERM"
-    assert found["USER"] == "caxton"
+    # As in compose.yaml and kubernetes.yaml.
+    assert found["USER"] == "10001:10001"
+    # Without a digest there is no such image.
+    assert found["FROM"] == "${BASE}@sha256:${DIGEST}"
+    installs = found["RUN"].split(" && ")
+    assert "--require-hashes --no-deps -r /wheels/requirements.txt" in installs[0]
+    assert "--no-index --no-deps" in installs[1]
 
 
 def test_the_compose_file_is_one_and_starts_what_there_is() -> None:

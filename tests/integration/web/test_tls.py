@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def certificate(authority: Authority) -> Certificate:
 async def client(authority: Authority, *own: Path) -> AsyncGenerator[httpx.AsyncClient]:
     trust = ssl.create_default_context(cafile=authority.file)
     if own:
-        trust.load_cert_chain(*own)
+        trust.load_cert_chain(own[0], str(own[1]))
     async with httpx.AsyncClient(verify=trust) as one:
         yield one
 
@@ -146,8 +146,10 @@ async def test_a_client_needs_a_certificate_of_the_authority(
 
 
 @pytest.fixture
-def trusted(monkeypatch: pytest.MonkeyPatch, authority: Authority) -> None:
+def trusted(monkeypatch: pytest.MonkeyPatch, authority: Authority) -> Iterator[None]:
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    http_rules._shared.cache_clear()
+    yield
     http_rules._shared.cache_clear()
 
 

@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from caxton_host.errors import ToolError
+from caxton_host.lib import http_rules
 from caxton_host.lib.http import Client, Response
-from caxton_host.lib.http_rules import tls_context
 
 from .conftest import Server
 
@@ -400,7 +400,7 @@ async def tls(tmp_path: Path, server: Server) -> AsyncIterator[str]:
     yield str(pem)
     listening.close()
     await listening.wait_closed()
-    tls_context.cache_clear()
+    http_rules._shared.cache_clear()
 
 
 async def to_loopback(_: str, port: int, **__: object) -> list[object]:
@@ -420,7 +420,7 @@ async def test_certificate_of_a_stranger_is_refused(
 async def test_checked_address_is_called_by_the_name_of_its_certificate(
     monkeypatch: pytest.MonkeyPatch, server: Server, client: Client, tls: str
 ) -> None:
-    tls_context.cache_clear()
+    http_rules._shared.cache_clear()
     monkeypatch.setenv("SSL_CERT_FILE", tls)
     monkeypatch.setattr(anyio, "getaddrinfo", to_loopback)
     server.answers(b"sealed", "Connection: close")

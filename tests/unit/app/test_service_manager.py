@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.app.service_manager import watched
+from caxton_host.app.service_manager import signs_of_life
 from caxton_host.store.commit import Group, Outcome
 from tests.unit.store.fakes import open_store
 
@@ -47,7 +47,7 @@ async def test_a_writer_that_hangs_does_not_live(
 
         monkeypatch.setattr(committer, "commit", hang)
         monkeypatch.setattr(committer, "inline", False)
-        async with watched(store.health.beat):
+        async with signs_of_life(store.health.beat):
             assert await asyncio.to_thread(stuck.wait, 60)
             await asyncio.sleep(0.05)  # 50 times as long as between two signs of life.
             assert select.select([manager], [], [], 0)[0] == []
@@ -61,5 +61,5 @@ async def test_a_log_that_cannot_be_written_is_not_the_end_of_its_host(
     async with open_store(tmp_path) as store:
         with store.engine.connect() as connection:
             connection.exec_driver_sql("DROP TABLE tree")
-        async with watched(store.health.beat):
+        async with signs_of_life(store.health.beat):
             assert await heard(manager) == b"WATCHDOG=1"

@@ -41,6 +41,24 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
         ),
         ("[servers.agents]\ncommand = 'x'", "servers.agents", "reserved", "name"),
         (
+            "[servers.a]\nurl = 'https://a.test/mcp'\nclient_key = 'a.key'",
+            "servers.a.client_key",
+            "has no certificate",
+            "client_cert",
+        ),
+        (
+            "[servers.a]\nurl = 'http://127.0.0.1/mcp'\nclient_cert = 'a.pem'",
+            "servers.a.client_cert",
+            "https",
+            "remove it",
+        ),
+        (
+            "[serve]\ntrusted_proxies = ['10.0.0.1/8']",
+            "serve.trusted_proxies.1",
+            "not a network",
+            "10.1.0.0/16",
+        ),
+        (
             "[[agents.a.allow]]\ntools = ['agents/*']",
             "agents.a",
             "could call itself: a -> a",

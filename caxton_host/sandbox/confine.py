@@ -14,14 +14,10 @@ a blocking one, ``select`` and ``epoll`` are fine), ``sendmsg`` and ``recvmsg``.
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import json
 import os
-import platform
 import resource
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -31,106 +27,25 @@ from itertools import groupby
 from pathlib import Path
 from typing import IO, TypeAlias
 
-# -- system calls that Python does not offer -----------------------------------
-#
-# On x86_64 and aarch64. Elsewhere each of them fails, and its guard is not in force.
-
-#: The kernel's numbers of processors in a system call filter.
-AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-MACHINES = tuple(AUDIT)
-
-LINUX = sys.platform == "linux"
-_64_BIT = sys.maxsize > 1 << 32
-
-#: This processor, or ``None`` where the numbers of system calls are unknown.
-AUDIT_ARCH = AUDIT.get(platform.machine()) if LINUX and _64_BIT else None
-
-_NUMBERS = {
-    "capset": (126, 91),
-    "landlock_create_ruleset": (444, 444),
-    "landlock_restrict_self": (446, 446),
-    "seccomp": (317, 277),
-}
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def syscall(name: str, *args: object) -> int:
-    """Make a system call that glibc does not wrap. Returns -1 if it fails."""
-    if AUDIT_ARCH is None:
-        return -1
-    wide = [ctypes.c_long(arg) if isinstance(arg, int) else arg for arg in args]
-    at = _NUMBERS[name][MACHINES.index(platform.machine())]
-    return int(_libc.syscall(ctypes.c_long(at), *wide))
-
-
-def prctl(option: int, *args: int) -> bool:
-    """Set an attribute of the process; return whether that succeeded."""
-    if not LINUX:
-        return False
-    rest = [ctypes.c_ulong(arg) for arg in (*args, 0, 0, 0, 0)[:4]]
-    return int(_libc.prctl(option, *rest)) == 0
-
-
-# -- Landlock ------------------------------------------------------------------
-#
-# Access to files, network addresses and outside processes by name. The kernel is asked
-# for every right it knows, and no exception is granted. What is open already stays
-# open. See https://docs.kernel.org/userspace-api/landlock.html.
-
-
-class _Rights(ctypes.Structure):
-    _fields_ = (
-        ("files", ctypes.c_uint64),
-        ("network", ctypes.c_uint64),
-        ("scopes", ctypes.c_uint64),
-    )
-
-
-def restrict_names() -> bool:
-    """
-    Drop every right of the calling thread that this kernel can restrict.
-
-    Threads that it starts later inherit this; those that run already do not.
-    Needs no-new-privs, and one free file descriptor.
-    """
-    attributes = _Rights()
-    for field in ("files", "network", "scopes"):
-        _claim_all(attributes, field)
-    ruleset = _create_ruleset(attributes)
-    if ruleset < 0:
-        return False
-    try:
-        return syscall("landlock_restrict_self", ruleset, 0) == 0
-    finally:
-        os.close(ruleset)
-
-
-def _claim_all(attributes: _Rights, field: str) -> None:
-    """Set every bit of *field* that the kernel knows; it refuses unknown ones."""
-    for bits in range(32, -1, -1):
-        setattr(attributes, field, (1 << bits) - 1)
-        ruleset = _create_ruleset(attributes)
-        if ruleset >= 0:
-            os.close(ruleset)
-            return
-
-
-def _create_ruleset(attributes: _Rights) -> int:
-    return syscall(
-        "landlock_create_ruleset",
-        ctypes.byref(attributes),
-        ctypes.sizeof(attributes),
-        0,
-    )
-
+from . import kernel
+from .kernel import (
+    ALLOW,
+    AND,
+    AT_ARGUMENTS,
+    DENY,
+    IF_EQUAL,
+    LOAD,
+    RETURN,
+    drop_capabilities,
+    limit,
+    prctl,
+    restrict_names,
+)
 
 # -- seccomp -------------------------------------------------------------------
 #
 # An allow list of system calls: what Python threads, wasmtime and one open socket need.
 # All others fail with EPERM, a call in the convention of another processor kills.
-# ``clone3`` hides its flags from a filter, so it does not exist; glibc falls back to
-# ``clone``. See https://docs.kernel.org/userspace-api/seccomp_filter.html.
 
 #: Allowed with any arguments. Numbers on x86_64 and aarch64; -1: no such call.
 # See arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h.
@@ -190,7 +105,6 @@ _ALLOWED = {
 
 _SENDTO = (44, 206)
 _CLONE = (56, 220)
-_CLONE3 = (435, 435)
 _FCNTL = (72, 25)
 _IOCTL = (16, 29)
 _PRCTL = (157, 167)
@@ -199,14 +113,6 @@ _TGKILL = (234, 131)
 _OPEN = (2, -1)
 _OPENAT = (257, 56)
 _SECCOMP = (317, 277)
-
-_ALLOW = 0x7FFF0000
-_DENY = 0x00050000 | errno.EPERM
-_NO_SUCH_CALL = 0x00050000 | errno.ENOSYS
-_KILL = 0x80000000
-
-_LOAD, _AND, _IF_EQUAL, _RETURN = 0x20, 0x54, 0x15, 0x06
-_AT_NUMBER, _AT_ARCH, _AT_ARGUMENTS = 0, 4, 16
 
 #: What glibc and musl pass to make a thread: all memory, files and signals shared.
 _THREAD = 0x3D0F00
@@ -218,8 +124,6 @@ _CLOEXEC_ALLOW_SEALING = 3
 _ADD_SEALS = 1033
 #: O_RDONLY and O_CLOEXEC, as glibc and musl pass them.
 _TO_READ = (0x80000, 0x88000)
-
-_SET_FILTER, _ALL_THREADS = 1, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +152,7 @@ def _conditions(*, images: bool, opening: bool) -> tuple[_Only, ...]:
     opens = (
         _Only(_OPEN, 2, _TO_READ),
         _Only(_OPENAT, 4, _TO_READ),
-        _Only(_SECCOMP, 0, (_SET_FILTER,)),
+        _Only(_SECCOMP, 0, (kernel.SET_FILTER,)),
     )
     seals = (_ADD_SEALS,) if images else ()
     memory = (_Only(_MEMFD_CREATE, 2, (_CLOEXEC_ALLOW_SEALING,)),) if images else ()
@@ -271,59 +175,44 @@ def filter_program(
     machine: str, *, images: bool = False, opening: bool = False
 ) -> bytes:
     """Return the filter for this process, in classic BPF; see `confine`."""
-    column = MACHINES.index(machine)
-    code = [
-        (_LOAD, 0, 0, _AT_ARCH),
-        (_IF_EQUAL, 1, 0, AUDIT[machine]),
-        (_RETURN, 0, 0, _KILL),
-        (_LOAD, 0, 0, _AT_NUMBER),
-        (_IF_EQUAL, 0, 1, _CLONE3[column]),
-        (_RETURN, 0, 0, _NO_SUCH_CALL),
-    ]
+    column = kernel.MACHINES.index(machine)
+    code = kernel.prologue(machine)
     for numbers in _ALLOWED.values():
         if numbers[column] >= 0:
-            code += [(_IF_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _ALLOW)]
+            code += [(IF_EQUAL, 0, 1, numbers[column]), (RETURN, 0, 0, ALLOW)]
     conditions = _conditions(images=images, opening=opening)
     for numbers, group in groupby(conditions, key=lambda only: only.numbers):
         if numbers[column] < 0:
             continue
         block = [instruction for only in group for instruction in _compare(only)]
-        block.append((_RETURN, 0, 0, _ALLOW))
-        code += [(_IF_EQUAL, 0, len(block), numbers[column]), *block]
-    code.append((_RETURN, 0, 0, _DENY))
-    return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+        block.append((RETURN, 0, 0, ALLOW))
+        code += [(IF_EQUAL, 0, len(block), numbers[column]), *block]
+    code.append((RETURN, 0, 0, DENY))
+    return kernel.assembled(code)
 
 
 def _compare(only: _Only) -> list[tuple[int, int, int, int]]:
     """Return instructions that deny the call unless the word has an allowed value."""
     count = len(only.values)
     return [
-        (_LOAD, 0, 0, _AT_ARGUMENTS + 4 * only.word),
-        (_AND, 0, 0, only.mask),
-        *((_IF_EQUAL, count - at, 0, value) for at, value in enumerate(only.values)),
-        (_RETURN, 0, 0, _DENY),
+        (LOAD, 0, 0, AT_ARGUMENTS + 4 * only.word),
+        (AND, 0, 0, only.mask),
+        *((IF_EQUAL, count - at, 0, value) for at, value in enumerate(only.values)),
+        (RETURN, 0, 0, DENY),
     ]
-
-
-class _FilterProgram(ctypes.Structure):
-    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
 def filter_calls(*, images: bool = False, opening: bool = False) -> bool:
     """Filter the calls of every thread of this process. Needs no-new-privs."""
-    if AUDIT_ARCH is None:
+    if kernel.AUDIT_ARCH is None:
         return False
-    code = filter_program(platform.machine(), images=images, opening=opening)
-    fprog = _FilterProgram(len(code) // 8, code)
-    return syscall("seccomp", _SET_FILTER, _ALL_THREADS, ctypes.byref(fprog)) == 0
+    return kernel.install_filter(
+        filter_program(kernel.MACHINE, images=images, opening=opening)
+    )
 
 
 # -- all guards of a process ---------------------------------------------------
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_DUMPABLE = 4
-_PR_SET_NO_NEW_PRIVS = 38
-_CAPABILITY_VERSION_3 = 0x20080522
 #: For the child that `guards` confines.
 _PROBE_TIMEOUT_S = 60
 
@@ -400,26 +289,26 @@ def confine(
     alone = _is_alone()
     files, size = (IMAGES, IMAGE_SIZE) if images else (0, 0)
     steps: dict[str, Callable[[], bool]] = {
-        "no-new-privs": lambda: prctl(_PR_SET_NO_NEW_PRIVS, 1),
+        "no-new-privs": lambda: prctl(kernel.PR_SET_NO_NEW_PRIVS, 1),
         "landlock": lambda: restrict_names() and alone,
-        "capabilities": lambda: _drop_capabilities() and alone,
-        "non-dumpable": lambda: prctl(_PR_SET_DUMPABLE, 0),
-        "no-core": lambda: _limit(resource.RLIMIT_CORE, 0),
-        ("few-files" if images else "no-files"): lambda: _limit(
+        "capabilities": lambda: drop_capabilities() and alone,
+        "non-dumpable": lambda: prctl(kernel.PR_SET_DUMPABLE, 0),
+        "no-core": lambda: limit(resource.RLIMIT_CORE, 0),
+        ("few-files" if images else "no-files"): lambda: limit(
             resource.RLIMIT_NOFILE, files
         ),
-        "file-size": lambda: _limit(resource.RLIMIT_FSIZE, size),
+        "file-size": lambda: limit(resource.RLIMIT_FSIZE, size),
     }
     if address_space is not None:
         # macOS takes this limit and does not keep it.
         steps["address-space"] = lambda: (
-            _limit(resource.RLIMIT_AS, address_space) and LINUX
+            limit(resource.RLIMIT_AS, address_space) and kernel.LINUX
         )
     if data is not None:
-        steps["data"] = lambda: _limit(resource.RLIMIT_DATA, data) and LINUX
+        steps["data"] = lambda: limit(resource.RLIMIT_DATA, data) and kernel.LINUX
     if cpu is not None:
         # SIGXCPU at the soft limit names the reason; SIGKILL at the hard one ends it.
-        steps["cpu"] = lambda: _limit(resource.RLIMIT_CPU, cpu, cpu + 1)
+        steps["cpu"] = lambda: limit(resource.RLIMIT_CPU, cpu, cpu + 1)
     steps["seccomp"] = lambda: filter_calls(images=images, opening=bool(load))
     found = [name for name, step in steps.items() if step()]
     if load:
@@ -482,15 +371,15 @@ def die_with_parent(parent: int) -> None:
         parent: The process id of the parent, as the parent gave it: it may have
             ended before this call.
     """
-    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def harden_host() -> None:
     """Keep other processes of this user, and core dumps, from the host's memory."""
-    prctl(_PR_SET_DUMPABLE, 0)
-    _limit(resource.RLIMIT_CORE, 0)
+    prctl(kernel.PR_SET_DUMPABLE, 0)
+    limit(resource.RLIMIT_CORE, 0)
 
 
 def _is_alone() -> bool:
@@ -499,25 +388,6 @@ def _is_alone() -> bool:
         return sum(1 for _ in Path("/proc/self/task").iterdir()) == 1
     except OSError:
         return threading.active_count() == 1
-
-
-def _limit(kind: int, soft: int, hard: int | None = None) -> bool:
-    _, allowed = resource.getrlimit(kind)
-    unlimited = allowed == resource.RLIM_INFINITY
-    wanted = [
-        value if unlimited else min(value, allowed)
-        for value in (soft, soft if hard is None else hard)
-    ]
-    try:
-        resource.setrlimit(kind, (wanted[0], wanted[1]))
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _drop_capabilities() -> bool:
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    return syscall("capset", header, (ctypes.c_uint32 * 6)()) == 0
 
 
 if __name__ == "__main__":

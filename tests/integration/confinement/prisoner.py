@@ -24,7 +24,7 @@ BECOME_ORDINARY = "os.getuid() == 0 and os.setuid(65534)"
 _BOOTSTRAP = """
 import ctypes, errno, fcntl, json, mmap, os, resource, select, signal, socket
 import subprocess, threading, time, traceback
-from caxton_host.sandbox import confine
+from caxton_host.sandbox import confine, kernel
 
 def attempt(action, *args):
     "Return 0, or the error number of the failure."

@@ -13,20 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from caxton_host.sandbox import confine
 from caxton_host.sandbox.confine import Guard, command, guards
+from caxton_host.sandbox.kernel import landlock_version
 
 from .prisoner import BECOME_ORDINARY, Prisoner
 
-NO_NEW_PRIVILEGES = "assert confine.prctl(38, 1)\n"
+NO_NEW_PRIVILEGES = "assert kernel.prctl(38, 1)\n"
 LANDLOCK = NO_NEW_PRIVILEGES + "in_force = confine.restrict_names()"
 SECCOMP = NO_NEW_PRIVILEGES + "in_force = confine.filter_calls()"
 GET_DUMPABLE, GET_NO_NEW_PRIVILEGES = 3, 39
-
-
-def landlock_version() -> int:
-    """Return the version of Landlock in this kernel, or 0."""
-    return max(0, confine.syscall("landlock_create_ruleset", None, 0, 1))
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +100,8 @@ def test_landlock_has_each_right_that_the_kernel_knows() -> None:
     with Prisoner("") as one:
         bits = one.run(
             """
-asked = confine._Rights()
-for field in ("files", "network", "scopes"): confine._claim_all(asked, field)
+asked = kernel._Rights()
+for field in ("files", "network", "scopes"): kernel._claim_all(asked, field)
 result = [asked.files, asked.network, asked.scopes]
 """
         )
@@ -118,7 +113,7 @@ result = [asked.files, asked.network, asked.scopes]
 
 
 def test_no_files_alone_stops_every_new_descriptor() -> None:
-    with Prisoner("confine._limit(resource.RLIMIT_NOFILE, 0)") as one:
+    with Prisoner("kernel.limit(resource.RLIMIT_NOFILE, 0)") as one:
         assert (
             one.run(
                 """
@@ -181,7 +176,7 @@ ctypes.CFUNCTYPE(ctypes.c_int)(address)()
 
 
 def test_capabilities_are_gone_also_for_root() -> None:
-    with Prisoner("in_force = confine._drop_capabilities()") as one:
+    with Prisoner("in_force = kernel.drop_capabilities()") as one:
         status = one.run("result = [in_force, open('/proc/self/status').read()]")
 
     assert status[0] is True
@@ -197,18 +192,18 @@ def test_new_privileges_are_off() -> None:
 
 
 def test_memory_alone_ends_at_its_limit() -> None:
-    with Prisoner("confine._limit(resource.RLIMIT_AS, 1 << 28)") as one:
+    with Prisoner("kernel.limit(resource.RLIMIT_AS, 1 << 28)") as one:
         assert one.attempt("bytearray(1 << 29)")["raised"] == "MemoryError"
 
 
 def test_data_alone_bounds_what_can_be_written_and_not_what_is_reserved() -> None:
-    with Prisoner("confine._limit(resource.RLIMIT_DATA, 1 << 28)") as one:
+    with Prisoner("kernel.limit(resource.RLIMIT_DATA, 1 << 28)") as one:
         assert one.attempt("mmap.mmap(-1, 1 << 40, mmap.MAP_PRIVATE, prot=0)") is None
         assert one.attempt("bytearray(1 << 29)")["raised"] == "MemoryError"
 
 
 def test_processor_time_alone_ends_at_its_limit() -> None:
-    with Prisoner("confine._limit(resource.RLIMIT_CPU, 1, 2)") as one:
+    with Prisoner("kernel.limit(resource.RLIMIT_CPU, 1, 2)") as one:
         one.order("while True: pass")
 
         assert one.process.wait(60) == -signal.SIGXCPU
@@ -217,7 +212,7 @@ def test_processor_time_alone_ends_at_its_limit() -> None:
 def test_a_stricter_limit_of_the_machine_stays() -> None:
     with Prisoner(
         "resource.setrlimit(resource.RLIMIT_CPU, (50, 50))\n"
-        "confine._limit(resource.RLIMIT_CPU, 100, 101)"
+        "kernel.limit(resource.RLIMIT_CPU, 100, 101)"
     ) as one:
         assert one.run("result = resource.getrlimit(resource.RLIMIT_CPU)") == [50, 50]
 
@@ -234,7 +229,7 @@ def test_an_open_file_cannot_grow(tmp_path: Path) -> None:
 # law 8
 def test_a_hardened_host_is_closed_to_others_of_its_user() -> None:
     # Becoming another user clears the attribute; a host starts with it set.
-    host = f"{BECOME_ORDINARY}\nassert confine.prctl(4, 1)"
+    host = f"{BECOME_ORDINARY}\nassert kernel.prctl(4, 1)"
     with Prisoner(host) as victim, Prisoner(BECOME_ORDINARY) as other:
         look = f"result = attempt(open, '/proc/{victim.process.pid}/environ')"
         assert other.run(look) == 0

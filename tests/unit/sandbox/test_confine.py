@@ -9,7 +9,7 @@ import struct
 
 import pytest
 
-from caxton_host.sandbox import confine
+from caxton_host.sandbox import confine, kernel
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 EPERM, ENOSYS = 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS
@@ -212,15 +212,15 @@ def test_only_this_process_can_be_signalled_and_only_named_otherwise(
 
 
 def test_an_unknown_processor_has_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confine, "AUDIT_ARCH", None)
+    monkeypatch.setattr(kernel, "AUDIT_ARCH", None)
 
     assert confine.filter_calls() is False
-    assert confine.syscall("seccomp", 0, 0) == -1
+    assert kernel.syscall("seccomp", 0, 0) == -1
 
 
 def test_another_system_has_no_process_attributes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(confine, "LINUX", False)
+    monkeypatch.setattr(kernel, "LINUX", False)
 
-    assert confine.prctl(15, 0) is False
+    assert kernel.prctl(15, 0) is False

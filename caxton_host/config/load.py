@@ -19,6 +19,7 @@ from . import fields as f
 from . import servers
 from .agents import check_calls, check_exposed
 from .clients import FOLDERS, is_host
+from .confinement import guarding
 from .files import parse_json, parse_toml, plain_json, read_bytes, text_of
 from .key_lines import Lines
 from .model import Agent, Config, Serve
@@ -267,6 +268,8 @@ def _load(
         files=(path, *imports),
         **found,
     )
+    with several:
+        config = guarding(config, at, environ)
     checks = check_tool_names, check_exposed, check_sources, check_calls
     for check in (*checks, check_schedules):
         with several:

@@ -19,6 +19,7 @@ from ..core.tools.servers import (
 from ..core.tools.webhooks import SERVER
 from ..lib.signing import jwt_algorithm
 from . import fields as f
+from .confinement import confinement
 from .fields import (
     DURATION,
     SIZE,
@@ -265,6 +266,7 @@ _ENDPOINT: f.Fields = {
     "args": ("args", f.listed(f.text)),
     "env": ("env", env),
     "cwd": ("cwd", f.path),
+    "confine": ("confine", confinement),
     "url": ("url", f.url),
     "headers": ("headers", f.header_map),
     "client_cert": ("client_cert", f.file),
@@ -360,6 +362,10 @@ def server(values: object, at: At, name: str | None = None) -> ServerConfig:
     _check_certificate(found, at)
     _check_answers(found, at)
     if "url" in found:
+        if found.get("confine"):
+            raise at.key("confine").error(
+                "is for servers that have a command", fix="remove it"
+            )
         # Somebody else looks after it, and each look is a request.
         found.setdefault("health", 0.0)
     if command:

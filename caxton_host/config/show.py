@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 
 from ..core.calls import JSON, Retry
 from ..core.text.redact import MASK, Redactor
+from ..core.tools.confinement import Confine
 from ..core.tools.servers import ServerConfig
 from ..core.tools.webhooks import Webhook
 from .key_lines import Lines
@@ -102,11 +103,20 @@ def _serve(serve: Serve, mask: Callable[[str], str]) -> dict[str, JSON]:
     return shown
 
 
+def _confine(confine: Confine | None) -> JSON:
+    if confine is None:
+        return False
+    said = asdict(confine)
+    del said["guarded"]
+    return _given(said)
+
+
 def _server(server: ServerConfig, mask: Callable[[str], str]) -> dict[str, JSON]:
     shown: dict[str, JSON] = {"transport": server.transport}
     if server.url is None:
         shown["command"] = [mask(word) for word in server.command]
         shown["cwd"] = server.cwd
+        shown["confine"] = _confine(server.confine)
         shown["env"] = {
             name: _HIDDEN if sounds_secret(name) else mask(value)
             for name, value in server.env.items()

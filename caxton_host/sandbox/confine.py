@@ -28,19 +28,7 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 from . import kernel
-from .kernel import (
-    ALLOW,
-    AND,
-    AT_ARGUMENTS,
-    DENY,
-    IF_EQUAL,
-    LOAD,
-    RETURN,
-    drop_capabilities,
-    limit,
-    prctl,
-    restrict_names,
-)
+from .kernel import DENY, RETURN, drop_capabilities, limit, prctl, restrict_names
 
 # -- seccomp -------------------------------------------------------------------
 #
@@ -179,27 +167,14 @@ def filter_program(
     code = kernel.prologue(machine)
     for numbers in _ALLOWED.values():
         if numbers[column] >= 0:
-            code += [(IF_EQUAL, 0, 1, numbers[column]), (RETURN, 0, 0, ALLOW)]
+            code += kernel.allowing(numbers[column])
     conditions = _conditions(images=images, opening=opening)
     for numbers, group in groupby(conditions, key=lambda only: only.numbers):
-        if numbers[column] < 0:
-            continue
-        block = [instruction for only in group for instruction in _compare(only)]
-        block.append((RETURN, 0, 0, ALLOW))
-        code += [(IF_EQUAL, 0, len(block), numbers[column]), *block]
+        if numbers[column] >= 0:
+            checks = [(only.word, only.mask, only.values) for only in group]
+            code += kernel.allowing(numbers[column], *checks)
     code.append((RETURN, 0, 0, DENY))
     return kernel.assembled(code)
-
-
-def _compare(only: _Only) -> list[tuple[int, int, int, int]]:
-    """Return instructions that deny the call unless the word has an allowed value."""
-    count = len(only.values)
-    return [
-        (LOAD, 0, 0, AT_ARGUMENTS + 4 * only.word),
-        (AND, 0, 0, only.mask),
-        *((IF_EQUAL, count - at, 0, value) for at, value in enumerate(only.values)),
-        (RETURN, 0, 0, DENY),
-    ]
 
 
 def filter_calls(*, images: bool = False, opening: bool = False) -> bool:

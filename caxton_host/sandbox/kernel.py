@@ -19,6 +19,10 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import TypeAlias
+
+    #: A filter: code, jump if true, jump if false, value.
+    Code: TypeAlias = list[tuple[int, int, int, int]]
 
 # -- calls by number -------------------------------------------------------------------
 #
@@ -56,10 +60,9 @@ def syscall(name: str, *args: object) -> int:
     return int(_libc.syscall(ctypes.c_long(at), *wide))
 
 
-def _checked(result: int, what: str) -> None:
-    if result != 0:
-        number = ctypes.get_errno() or errno.ENOSYS
-        raise OSError(number, os.strerror(number), what)
+def _failed(what: str) -> OSError:
+    number = ctypes.get_errno() or errno.ENOSYS
+    return OSError(number, os.strerror(number), what)
 
 
 # -- attributes of the process ---------------------------------------------------------
@@ -103,33 +106,40 @@ def drop_capabilities() -> bool:
 # -- namespaces ------------------------------------------------------------------------
 
 NEW_MOUNTS, NEW_IPC, NEW_USERS = 0x20000, 0x8000000, 0x10000000
-NEW_PROCESSES, NEW_NETWORK = 0x20000000, 0x40000000
+NEW_PROCESSES = 0x20000000
 NOSUID, NODEV, NOEXEC = 2, 4, 8
-_MS_REC_PRIVATE = 0x44000
+_RECURSIVE_PRIVATE = 0x44000
 
 
 def unshare(flags: int) -> None:
     """
-    Give the calling process namespaces of its own; children are in them too.
+    Give the calling process namespaces of its own, or its children if of processes.
 
-    Without the right to do this, it is done in a user namespace of its own, in which
-    user and group are still the same. No mount is shared with the outside.
+    An ordinary user gets one of users too, in which user and group are the same.
 
     Raises:
         OSError: The kernel, or a policy of the machine, does not allow it.
     """
+    if syscall("unshare", flags) == 0:
+        return
     uid, gid = os.geteuid(), os.getegid()
-    if syscall("unshare", flags) != 0:
-        _checked(syscall("unshare", flags | NEW_USERS), "unshare")
-        for name, text in (
-            ("setgroups", "deny"),
-            ("uid_map", f"{uid} {uid} 1"),
-            ("gid_map", f"{gid} {gid} 1"),
-        ):
-            with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123 -- imports
-                file.write(text)
-    if flags & NEW_MOUNTS:
-        _checked(_libc.mount(None, b"/", None, _MS_REC_PRIVATE, None), "mount /")
+    if syscall("unshare", flags | NEW_USERS) != 0:
+        raise _failed("unshare")
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{uid} {uid} 1"),
+        ("gid_map", f"{gid} {gid} 1"),
+    ):
+        with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123 -- no import
+            file.write(text)
+
+
+def unshare_mounts() -> bool:
+    """Give the calling process mounts of its own, which nobody else sees."""
+    return (
+        syscall("unshare", NEW_MOUNTS) == 0
+        and _libc.mount(None, b"/", None, _RECURSIVE_PRIVATE, None) == 0
+    )
 
 
 def mount(kind: str, where: str, flags: int, options: str) -> bool:
@@ -218,10 +228,9 @@ def _grant(ruleset: int, path: str, rights: int) -> None:
         if not stat.S_ISDIR(os.fstat(at).st_mode):
             rights &= _OF_FILES
         rule = _Beneath(rights, at)
-        added = syscall(
-            "landlock_add_rule", ruleset, _RULE_BENEATH, ctypes.byref(rule), 0
-        )
-        _checked(added, path)
+        where = ctypes.byref(rule)
+        if syscall("landlock_add_rule", ruleset, _RULE_BENEATH, where, 0) != 0:
+            raise _failed(path)
     finally:
         os.close(at)
 
@@ -263,7 +272,7 @@ AT_NUMBER, AT_ARCH, AT_ARGUMENTS = 0, 4, 16
 SET_FILTER, _ALL_THREADS = 1, 1
 
 
-def prologue(machine: str) -> list[tuple[int, int, int, int]]:
+def prologue(machine: str) -> Code:
     """Return the beginning of a filter: other conventions kill, ``clone3`` is gone."""
     return [
         (LOAD, 0, 0, AT_ARCH),
@@ -275,9 +284,32 @@ def prologue(machine: str) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def assembled(code: Iterable[tuple[int, int, int, int]]) -> bytes:
+def assembled(code: Code) -> bytes:
     """Return a filter as the kernel takes it."""
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
+
+
+def allowing(number: int, *checks: tuple[int, int, tuple[int, ...]]) -> Code:
+    """
+    Return instructions that allow a call if all its arguments pass, and else deny it.
+
+    Args:
+        number: Of the call.
+
+        checks: Half of an argument (2 is the lower half of the second), the bits of it
+            that are compared, and the allowed values.
+    """
+    block: Code = []
+    for word, mask, values in checks:
+        count = len(values)
+        block += [
+            (LOAD, 0, 0, AT_ARGUMENTS + 4 * word),
+            (AND, 0, 0, mask),
+            *((IF_EQUAL, count - at, 0, value) for at, value in enumerate(values)),
+            (RETURN, 0, 0, DENY),
+        ]
+    block.append((RETURN, 0, 0, ALLOW))
+    return [(IF_EQUAL, 0, len(block), number), *block]
 
 
 class _FilterProgram(ctypes.Structure):

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ..calls import JSON, REPEATABLE, Effect, OverLimit, Record, Reply, Retry
 from ..questions import To
+from .confinement import Confine
 from .contexts import ServerResource
 
 #: The answer to a server that asks a person something.
@@ -241,6 +242,8 @@ class ServerConfig:
 
         env: Environment of the process, besides the few variables that all get.
 
+        confine: What the process may do; ``None``: all that the host may.
+
         client_cert: A PEM file: the certificate that the host shows it.
 
         client_key: A PEM file: the key of that, unless it is in the same file.
@@ -299,6 +302,7 @@ class ServerConfig:
     command: tuple[str, ...] = field(default=(), repr=False)
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     cwd: str | None = None
+    confine: Confine | None = None
     url: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     client_cert: str | None = None

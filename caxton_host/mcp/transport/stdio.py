@@ -27,6 +27,7 @@ from ...core.text.redact import Redactor, plain
 from ...core.tools.servers import ServerConfig
 from ...errors import ServerUnavailable, ToolError
 from ...lib.machine import SystemClock
+from .confining import confined
 from .jsonrpc import Peer
 from .serverlog import LogFile, ServerLog
 from .timing import Throttle
@@ -95,28 +96,29 @@ async def connect(
         ServerUnavailable: The program is missing, or cannot be run.
     """
     env = environment(os.environ, config.env)
-    argv = _argv(config, env)
+    command = _argv(config, env)
     loop = asyncio.get_running_loop()
     limit = longest(config)
     words = ServerLog(log.append if log else _unheard, redact, SystemClock())
     words.note(f"started: {shown(config, redact)}")
-    try:
-        _, child = await loop.subprocess_exec(
-            lambda: _Child(limit, redact, words),
-            *argv,
-            env=env,
-            cwd=config.cwd,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as exc:
-        raise ServerUnavailable(
-            f"cannot run {config.command[0]!r}: {exc}",
-            fix=f"check command and cwd of [servers.{config.name}]",
-        ) from exc
-    try:
-        yield Link(child.peer, child.last_words)
-    finally:
-        await child.stop()
+    async with confined(config, command, env) as argv:
+        try:
+            _, child = await loop.subprocess_exec(
+                lambda: _Child(limit, redact, words),
+                *(argv if config.confine else (*_tied_to_host(), *argv)),
+                env=env,
+                cwd=config.cwd,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as exc:
+            raise ServerUnavailable(
+                f"cannot run {config.command[0]!r}: {exc}",
+                fix=f"check command and cwd of [servers.{config.name}]",
+            ) from exc
+        try:
+            yield Link(child.peer, child.last_words)
+        finally:
+            await child.stop()
 
 
 def _unheard(_lines: str) -> None:
@@ -136,7 +138,7 @@ def _argv(config: ServerConfig, env: Mapping[str, str]) -> list[str]:
             f"there is no program {program!r}",
             fix=f"correct the command of [servers.{config.name}], or install it",
         )
-    return [*_tied_to_host(), where, *args]
+    return [where, *args]
 
 
 @cache

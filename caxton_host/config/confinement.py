@@ -1,0 +1,78 @@
+"""Reader of ``[servers.NAME.confine]``; the host's own files are never granted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from ..core.tools.confinement import Confine, inside
+from . import fields as f
+from .fields import STRING, array, either, object_, one_of, shaped
+from .model import Config
+from .paths import Paths
+from .source import At
+
+_SQLITE = "sqlite:///"
+
+
+@shaped(array(STRING))
+def _paths(value: object, at: At) -> tuple[str, ...]:
+    return tuple(os.path.realpath(path) for path in f.listed(f.path)(value, at))
+
+
+_CONFINE: f.Fields = {
+    "read": ("read", _paths),
+    "write": ("write", _paths),
+    "network": ("network", f.choice("none", "host")),
+    "memory": ("memory", f.size),
+    "processes": ("processes", f.some),
+    "user": ("user", f.text),
+}
+
+
+@shaped(either(one_of(("strict", "off")), object_(_CONFINE)))
+def confinement(value: object, at: At) -> Confine | None:
+    """Read how a server is confined: ``strict``, ``off``, or what else it may do."""
+    if isinstance(value, dict):
+        return Confine(**f.read(cast("object", value), _CONFINE, at))
+    return Confine() if f.choice("strict", "off")(value, at) == "strict" else None
+
+
+def guarding(config: Config, at: At, environ: Mapping[str, str]) -> Config:
+    """
+    Return a configuration whose confined servers know the host's own files.
+
+    Raises:
+        ConfigError: One of these files is granted to a server.
+    """
+    paths = Paths.of(environ)
+    private = [paths.state, paths.cache, paths.config, paths.data]
+    if config.store_url.startswith(_SQLITE):
+        database, _, _ = config.store_url.removeprefix(_SQLITE).partition("?")
+        private.append(Path(database))
+    held = tuple(map(os.path.realpath, private))
+    files = tuple(map(os.path.realpath, config.files))
+    servers = {**config.servers}
+    for name, server in config.servers.items():
+        if confine := server.confine:
+            here = at.key("servers").key(name).key("confine")
+            _check(confine.read, held, here.key("read"))
+            _check(confine.write, held + files, here.key("write"))
+            guarded = replace(confine, guarded=held + files)
+            servers[name] = replace(server, confine=guarded)
+    return replace(config, servers=servers)
+
+
+def _check(granted: tuple[str, ...], held: tuple[str, ...], at: At) -> None:
+    for path in granted:
+        own = next(
+            (own for own in held if inside(own, [path]) or inside(path, [own])), ""
+        )
+        if own:
+            raise at.error(
+                f"{path} would give the server {own}, which is the host's own",
+                fix="name a narrower folder, or keep the host's files elsewhere",
+            )

@@ -44,6 +44,7 @@ _NUMBERS = {
     "landlock_add_rule": (445, 445),
     "landlock_create_ruleset": (444, 444),
     "landlock_restrict_self": (446, 446),
+    "mount_setattr": (442, 442),
     "seccomp": (317, 277),
     "unshare": (272, 97),
 }
@@ -147,6 +148,40 @@ def mount(kind: str, where: str, flags: int, options: str) -> bool:
     named, bits = kind.encode(), ctypes.c_ulong(flags)
     done = _libc.mount(named, where.encode(), named, bits, options.encode())
     return int(done) == 0
+
+
+_AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
+_READ_ONLY, _BIND = 1, 0x1000
+
+
+class _MountAttributes(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "users")
+    )
+
+
+def freeze_mounts(writable: Iterable[str]) -> bool:
+    """
+    Make all mounts read-only but what is at and below *writable*.
+
+    Landlock does not cover ``chmod``, ``chown`` and the like. Needs own mounts.
+    """
+    paths = [path.encode() for path in writable]
+    binds = (_libc.mount(path, path, None, _BIND, None) == 0 for path in paths)
+    return (
+        all(binds)
+        and _change_mounts(b"/", _AT_RECURSIVE, _MountAttributes(set=_READ_ONLY))
+        and all(
+            _change_mounts(path, 0, _MountAttributes(clear=_READ_ONLY))
+            for path in paths
+        )
+    )
+
+
+def _change_mounts(path: bytes, flags: int, change: _MountAttributes) -> bool:
+    size = ctypes.sizeof(change)
+    at = ctypes.c_char_p(path), flags, ctypes.byref(change), size
+    return syscall("mount_setattr", _AT_FDCWD, *at) == 0
 
 
 # -- Landlock --------------------------------------------------------------------------

@@ -214,6 +214,7 @@ def _confine(policy: Policy, *, apart: bool) -> None:
     ]
     size = policy["memory"]
     if apart and kernel.unshare_mounts():
+        kernel.freeze_mounts(policy["writes"])
         options = f"mode=700,size={size},nr_inodes={_FILES}"
         kernel.mount("tmpfs", policy["scratch"], kernel.NOSUID | kernel.NODEV, options)
         if _mount_proc():
@@ -279,14 +280,20 @@ def _children() -> list[int]:
 
 def wipe(folder: str) -> None:
     """Remove a folder that a server wrote to, whatever it left there."""
-    import shutil  # noqa: PLC0415 -- at the end only
-
     for path, folders, _ in os.walk(folder):
         for name in (".", *folders):
-            inside = os.path.join(path, name)  # noqa: PTH118 -- imports
-            if not os.path.islink(inside):  # noqa: PTH114 -- imports
-                os.chmod(inside, 0o700)  # noqa: PTH101 -- imports
-    shutil.rmtree(folder, ignore_errors=True)
+            inside = os.path.join(path, name)  # noqa: PTH118 -- no import
+            if not os.path.islink(inside):  # noqa: PTH114 -- no import
+                os.chmod(inside, 0o700)  # noqa: PTH101 -- no import
+    for path, folders, files in os.walk(folder, topdown=False):
+        for name in (*folders, *files):
+            inside = os.path.join(path, name)  # noqa: PTH118 -- no import
+            if name in files or os.path.islink(inside):  # noqa: PTH114 -- no import
+                os.unlink(inside)  # noqa: PTH108 -- no import
+            else:
+                os.rmdir(inside)  # noqa: PTH106 -- no import
+        if path == folder:
+            os.rmdir(folder)  # noqa: PTH106 -- no import
 
 
 def probe() -> dict[str, object]:
@@ -306,6 +313,7 @@ def probe() -> dict[str, object]:
         "processes": apart,
         "scratch": in_child(lambda: kernel.mount("tmpfs", "/tmp", 0, "")),  # noqa: S108
         "proc": in_child(_mount_proc),
+        "frozen": in_child(lambda: kernel.freeze_mounts(())),
         "counted": counts(apart=apart),
     }
 

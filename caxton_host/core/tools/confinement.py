@@ -65,6 +65,8 @@ class Machine:
 
         scratch: There are private file systems in memory.
 
+        frozen: What a server may not write can be made read-only for it.
+
         proc: There is a ``/proc`` of a namespace.
 
         counted: Processes can be counted for each server.
@@ -76,6 +78,7 @@ class Machine:
     filter: bool = False
     processes: bool = False
     scratch: bool = False
+    frozen: bool = False
     proc: bool = False
     counted: bool = False
     connect: str = ""
@@ -104,7 +107,8 @@ def in_force(machine: Machine, confine: Confine) -> dict[str, str]:
         network = f"to {', '.join(confine.connect)} only"
     memory = f"{confine.memory // _MIB} MiB"
     return {
-        "files": f"Landlock version {machine.landlock}",
+        "files": f"Landlock version {machine.landlock}"
+        + ("; all else is mounted read-only" if machine.frozen else ""),
         "system calls": "seccomp",
         "network": network,
         "processes": "end with the host: "

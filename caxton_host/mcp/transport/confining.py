@@ -96,8 +96,9 @@ def program_of(
         if not _is_binary(executable):
             found |= _of_script(executable, fences)
     if _INTERPRETER.fullmatch(Path(os.path.realpath(command[0])).name):
-        scripts = (Path(folder, word) for word in command[1:2])
-        for script in filter(Path.is_file, scripts):
+        words = (word for word in command[1:] if not word.startswith("-"))
+        script = Path(folder, next(words, ""))
+        if script.is_file():
             found |= _of_script(script, fences) | _of_script(script.resolve(), fences)
     own = Path(__file__).parents[2]
     if str(own.parent) in lists:
@@ -261,7 +262,8 @@ def _check(config: ServerConfig, confine: Confine, program: Program) -> None:
         if not Path(path).exists():
             raise _refusal(config, f"{path} does not exist", f"mkdir -p {path}")
     for path in confine.write:
-        if own := next((own for own in program.reads if inside(own, [path])), None):
+        within = (own for own in program.reads if inside(own, [path]))
+        if own := inside(path, program.reads) or next(within, None):
             raise _refusal(
                 config,
                 f"with write = {path} it could change its own program: {own}",

@@ -20,6 +20,8 @@ from typing import Final
 from ..errors import Sent, ServerUnavailable, ToolError
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+#: Outside every private range, and yet a cloud's own network: it gives out credentials.
+_METADATA = ipaddress.IPv4Address("168.63.129.16")
 
 #: The libraries that send requests. They log addresses with their query, and header
 #: values, below this level (law 8).
@@ -180,6 +182,8 @@ def is_public(address: str) -> bool:
             return is_public(str(inner))
         if found.teredo or found.is_site_local:
             return False
+    if found == _METADATA:
+        return False
     return found.is_global and not found.is_multicast and not found.is_reserved
 
 

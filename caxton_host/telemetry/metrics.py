@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.calls import REPEATABLE
-from ..core.log.events import ServerRestarted
+from ..core.log.events import EgressRefused, ServerRestarted
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from . import instruments as i
 from .looks import Look, Read
@@ -140,9 +140,11 @@ class Metrics(Sink):
     # -- the host itself --------------------------------------------------------
 
     def happened(self, event: Event) -> None:
-        """Count the starts of servers that were lost."""
+        """Count the starts of servers that were lost, and what servers were refused."""
         if isinstance(event, ServerRestarted):
             self.add(i.RESTARTS, event.server)
+        elif isinstance(event, EgressRefused):
+            self.add(i.CONFINED, event.server, "connect", by=event.attempts)
 
     def confined(self, server: str, what: str) -> None:
         """Count what a server was refused."""

@@ -42,7 +42,7 @@ _NOT_OF_A_RUN = {
     *("ServerRestarted", "ServerDisabled", "GrantChanged", "KeyRotated", "RunErased"),
     *("BreakerOpened", "BreakerClosed", "TokenCreated", "TokenRevoked"),
     "RunRead",
-    "ServerFailed",
+    *("ServerFailed", "EgressAllowed", "EgressRefused"),
     "LogRestored",
     *("RunHeld", "RunReleased"),
 }

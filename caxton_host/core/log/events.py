@@ -619,6 +619,56 @@ class ServerDisabled(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EgressAllowed(Event):
+    """
+    A confined server connected to a host that it may connect to.
+
+    The first connection to a host is recorded before it is made. What follows within a
+    minute is added up in one event.
+
+    Attributes:
+        host: As the server named it; ``*``: several that are not recorded singly.
+
+        connections: Connections since the event before.
+
+        failed: Those of them that could not be made.
+
+        sent: Bytes from the server since the event before.
+
+        received: Bytes to the server.
+    """
+
+    server: str
+    host: str
+    port: int
+    connections: int = 0
+    failed: int = 0
+    sent: int = 0
+    received: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressRefused(Event):
+    """
+    A confined server tried to connect to what it may not connect to.
+
+    Attributes:
+        host: As of `EgressAllowed`; empty: the request was invalid.
+
+        reason: ``unlisted``, ``private`` (the name has an address that is not public)
+            or ``invalid``.
+
+        attempts: Since the event before.
+    """
+
+    server: str
+    host: str
+    port: int
+    reason: str
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BreakerOpened(Event):
     """The circuit breaker of a server opened: it gets no calls for a while."""
 

@@ -24,6 +24,8 @@ from .globs import Glob, fits
 
 _MAX_LENGTH = 4096
 _MAX_LISTED = 1000
+#: A name has at most 253 characters.
+_LONGEST_AUTHORITY = 260
 _PORTS: Mapping[str, int] = {
     "http": 80,
     "https": 443,
@@ -307,6 +309,28 @@ def parts_of(url: str) -> SplitResult | None:
     except ValueError:
         return None
     return parts
+
+
+def host_and_port(text: str, port: int | None = None) -> tuple[str, int] | None:
+    """
+    Return the canonical host and the port of an authority; ``None``: it is in doubt.
+
+    Args:
+        text: ``HOST:PORT``.
+
+        port: The port if *text* has none; ``None``: it has to have one.
+
+    >>> host_and_port("API.example.com.:443"), host_and_port("[::FFFF:127.0.0.1]:80")
+    (('api.example.com', 443), ('127.0.0.1', 80))
+    >>> host_and_port("0x7f.1:80"), host_and_port("me@a.test:80"), host_and_port("a:0")
+    (None, None, None)
+    """
+    found = _AUTHORITY.fullmatch(text)
+    if found is None or len(text) > _LONGEST_AUTHORITY:
+        return None
+    host = _host(found[1].lower().removesuffix("."))
+    port = int(found[2]) if found[2] else port
+    return (host, port) if host and port and port < 65536 else None  # noqa: PLR2004
 
 
 def origin(url: str) -> tuple[str, str | None, int | None]:

@@ -13,6 +13,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from caxton_host.core.log.events import EgressAllowed, EgressRefused
 from caxton_host.telemetry import looks
 from caxton_host.telemetry.instruments import (
     CALL_SECONDS,
@@ -251,3 +252,22 @@ def test_requests_are_counted_by_route_and_status(read: Read) -> None:
         ["GET", "401", "/runs/{run}"],
         ["_OTHER", "", "/runs/{run}"],
     ]
+
+
+def test_refused_connections_are_counted_by_server_and_never_by_name(
+    read: Read,
+) -> None:
+    for attempts in (1, 41):
+        read.metrics.happened(
+            EgressRefused(
+                server="crm",
+                host="evil.test",
+                port=443,
+                reason="unlisted",
+                attempts=attempts,
+            )
+        )
+    read.metrics.happened(EgressAllowed(server="crm", host="a.test", port=443))
+
+    assert read.points("caxton_confinement_refusals") == {("crm", "connect"): 42}
+    assert "evil" not in read.text()

@@ -104,6 +104,8 @@ def test_every_event_of_the_design_is_there() -> None:
         "ServerLost",
         "ServerRestarted",
         "ServerDisabled",
+        "EgressAllowed",
+        "EgressRefused",
         "BreakerOpened",
         "BreakerClosed",
         "ToolsChanged",

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import cast
 
 from ..core.tools.confinement import Confine, inside
+from ..core.tools.egress import MOST, AllowList
+from ..errors import ConditionError
 from . import fields as f
 from .fields import STRING, array, either, object_, one_of, shaped
 from .model import Config
@@ -23,9 +25,20 @@ def _paths(value: object, at: At) -> tuple[str, ...]:
     return tuple(os.path.realpath(path) for path in f.listed(f.path)(value, at))
 
 
+@shaped({**array(STRING), "maxItems": MOST})
+def _connect(value: object, at: At) -> tuple[str, ...]:
+    entries: tuple[str, ...] = f.listed(f.text)(value, at)
+    try:
+        AllowList.parse(entries)
+    except ConditionError as exc:
+        raise at.error(str(exc), fix=exc.fix) from None
+    return entries
+
+
 _CONFINE: f.Fields = {
     "read": ("read", _paths),
     "write": ("write", _paths),
+    "connect": ("connect", _connect),
     "network": ("network", f.choice("none", "host")),
     "memory": ("memory", f.size),
     "processes": ("processes", f.some),
@@ -37,7 +50,12 @@ _CONFINE: f.Fields = {
 def confinement(value: object, at: At) -> Confine | None:
     """Read how a server is confined: ``strict``, ``off``, or what else it may do."""
     if isinstance(value, dict):
-        return Confine(**f.read(cast("object", value), _CONFINE, at))
+        found = Confine(**f.read(cast("object", value), _CONFINE, at))
+        if found.connect and found.network == "host":
+            raise at.key("connect").error(
+                'cannot be combined with network = "host"', fix="remove one of them"
+            )
+        return found
     return Confine() if f.choice("strict", "off")(value, at) == "strict" else None
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import __version__
 from ..core.calls import JSON
+from ..core.log.events import Event
 from ..core.text.redact import Redactor, plain
 from ..core.tools.servers import ServerConfig
 from ..errors import CaxtonError, ServerUnavailable, TokenError, ToolError
@@ -64,6 +65,7 @@ async def connect(  # noqa: PLR0913 -- a server, and what is around it
     proxy: str | None = None,
     log: LogFile | None = None,
     access: Access | None = None,
+    emit: Callable[[Event], None] = lambda _: None,
 ) -> AsyncGenerator[Connection]:
     """
     Start or reach a server, and keep the connection for the block.
@@ -84,11 +86,13 @@ async def connect(  # noqa: PLR0913 -- a server, and what is around it
 
         access: Tokens for a server that has a URL.
 
+        emit: Called with each event of a process.
+
     Raises:
         ServerUnavailable: It did not come up within its ``start_timeout``.
     """
     async with AsyncExitStack() as stack:
-        around = _link(config, redact, proxy, log, access)
+        around = _link(config, redact, proxy, log, access, emit)
         link = await stack.enter_async_context(around)
         link.peer.elicitation = config.elicitation
         link.peer.tap = tap_of(config, redact, SystemClock())
@@ -114,12 +118,13 @@ async def connect(  # noqa: PLR0913 -- a server, and what is around it
 
 
 @asynccontextmanager
-async def _link(
+async def _link(  # noqa: PLR0913, PLR0917 -- as of `connect`
     config: ServerConfig,
     redact: Redactor,
     proxy: str | None,
     log: LogFile | None,
     access: Access | None,
+    emit: Callable[[Event], None],
 ) -> AsyncGenerator[Link]:
     if config.url is not None:
         await asyncio.to_thread(_sdk)
@@ -129,7 +134,7 @@ async def _link(
         async with way.connect(config, config.url, proxy, access) as link:
             yield link
     elif config.command:
-        async with stdio.connect(config, redact, log) as link:
+        async with stdio.connect(config, redact, log, emit) as link:
             yield link
     else:
         raise ServerUnavailable(

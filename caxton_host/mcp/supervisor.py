@@ -350,6 +350,7 @@ class Server:
                     proxy=self._proxy,
                     log=self._log,
                     access=self._access,
+                    emit=self._emit,
                 ) as connection:
                     lived = await self._live(connection)
             except ServerUnavailable as exc:

@@ -18,7 +18,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import TypeAlias
 
     #: A filter: code, jump if true, jump if false, value.
@@ -133,6 +133,16 @@ def unshare(flags: int) -> None:
     ):
         with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123 -- no import
             file.write(text)
+
+
+def succeeds(attempt: Callable[[], object]) -> bool:
+    """Return whether *attempt* succeeds in a child process of its own."""
+    if child := os.fork():
+        return os.waitpid(child, 0)[1] == 0
+    try:
+        os._exit(attempt() is False)
+    except OSError:
+        os._exit(1)
 
 
 def unshare_mounts() -> bool:

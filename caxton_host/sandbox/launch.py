@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
             network: Whether it may have TCP and UDP sockets.
 
+            channel: A descriptor over which the host gets a socket in a network that
+                is the server's own, or none.
+
             memory: Most bytes of data of a process, of the scratch folder, and of a
                 file.
 
@@ -64,6 +67,7 @@ if TYPE_CHECKING:
         scratch: str
         folder: str
         network: bool
+        channel: int | None
         memory: int
         processes: int
         counted: bool
@@ -72,7 +76,7 @@ if TYPE_CHECKING:
 # Started as a file, without the folders of any package.
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(__file__))))  # noqa: PTH120 -- imports
 
-from caxton_host.sandbox import kernel, refused_calls  # noqa: E402
+from caxton_host.sandbox import kernel, namespace, refused_calls  # noqa: E402
 
 #: Exit status of a server that could not be confined.
 NOT_CONFINED = 126
@@ -93,7 +97,7 @@ def main(policy: Policy, command: list[str]) -> NoReturn:
     try:
         if policy["user"]:
             _become(*policy["user"])
-        apart = _namespaces()
+        apart = _namespaces(policy)
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGHUP)
         if os.getppid() != policy["parent"]:
             _end()
@@ -141,24 +145,17 @@ def _become(user: int, group: int, groups: list[int]) -> None:
     kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
 
 
-def _namespaces() -> bool:
+def _namespaces(policy: Policy) -> bool:
     """Enter namespaces; return whether there is one of processes."""
+    if policy["channel"] is not None:
+        if namespace.enter(policy["channel"], sys.orig_argv, _APART):
+            return True
+        policy["parent"] = os.getppid()  # bubblewrap, which ends with the host
     # In a child first: what fails half-way cannot be undone.
-    if not _done(lambda: kernel.unshare(_APART)):
+    if not kernel.succeeds(lambda: kernel.unshare(_APART)):
         return False
     kernel.unshare(_APART)
     return True
-
-
-def _done(attempt: Any) -> bool:  # noqa: ANN401 -- a function; see the imports
-    """Return whether *attempt* succeeds in a child of its own."""
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1] == 0
-    try:
-        os._exit(attempt() is False)
-    except OSError:
-        os._exit(1)
 
 
 def _first_process() -> int:
@@ -298,23 +295,24 @@ def wipe(folder: str) -> None:
 
 def probe() -> dict[str, object]:
     """Return what this machine has, found by trying it in a child."""
-    apart = _done(lambda: kernel.unshare(_APART))
+    apart = kernel.succeeds(lambda: kernel.unshare(_APART))
 
     def in_child(attempt: Any) -> bool:  # noqa: ANN401 -- a function
         def tried() -> bool:
             kernel.unshare(_APART)
-            return _done(lambda: kernel.unshare_mounts() and attempt())
+            return kernel.succeeds(lambda: kernel.unshare_mounts() and attempt())
 
-        return apart and _done(tried)
+        return apart and kernel.succeeds(tried)
 
     return {
         "landlock": kernel.landlock_version(),
-        "filter": kernel.AUDIT_ARCH is not None and _done(_filters),
+        "filter": kernel.AUDIT_ARCH is not None and kernel.succeeds(_filters),
         "processes": apart,
         "scratch": in_child(lambda: kernel.mount("tmpfs", "/tmp", 0, "")),  # noqa: S108
         "proc": in_child(_mount_proc),
         "frozen": in_child(lambda: kernel.freeze_mounts(())),
         "counted": counts(apart=apart),
+        "connect": namespace.maker(),
     }
 
 

@@ -10,12 +10,14 @@ Imports little: it is part of the start of a server.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import socket
 import struct
 import sys
+from functools import partial
+
+from . import kernel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,34 +29,14 @@ PORT = 3128
 #: Connections that wait to be accepted.
 BACKLOG = 128
 
-CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+_NEW_NETWORK = 0x40000000
 _SET_FLAGS, _UP = 0x8914, 1
 _BUBBLEWRAP = (
-    *("bwrap", "--unshare-user", "--unshare-net", "--unshare-pid", "--unshare-ipc"),
-    *("--dev-bind", "/", "/", "--proc", "/proc", "--die-with-parent", "--"),
+    *("bwrap", "--unshare-user", "--unshare-net", "--dev-bind", "/", "/"),
+    *("--die-with-parent", "--"),
 )
 #: Of the environment, while bubblewrap starts this process again.
 _INSIDE = "CAXTON_INSIDE_BUBBLEWRAP"
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def unshare(flags: int) -> None:
-    """
-    Move this process to namespaces of its own; an ordinary user gets one of users too.
-
-    Raises:
-        OSError: The kernel refuses.
-    """
-    if _libc.unshare(flags) == 0:
-        return
-    user, group = os.geteuid(), os.getegid()
-    if _libc.unshare(flags | CLONE_NEWUSER) != 0:
-        problem = ctypes.get_errno()
-        raise OSError(problem, os.strerror(problem))
-    maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1"}
-    for name, text in {**maps, "gid_map": f"{group} {group} 1"}.items():
-        with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123 -- imports
-            file.write(text)
 
 
 def enter(channel: int, argv: Sequence[str], flags: int = 0) -> bool:
@@ -72,31 +54,19 @@ def enter(channel: int, argv: Sequence[str], flags: int = 0) -> bool:
         flags: Other namespaces that are made with it.
 
     Returns:
-        Whether those were made here. If not, bubblewrap made its own, and no capability
-        is left.
+        Whether those were made. With bubblewrap they are not, and its process is the
+        parent of this one, with which this one ends.
     """
     with socket.socket(fileno=channel) as host:
         inside = os.environ.pop(_INSIDE, "")
-        if not inside and not _may_unshare():
-            _wrapped(host, argv)
         if not inside:
-            unshare(flags | CLONE_NEWNET)
-            _raise_loopback()
+            # In a child first: a system may grant it, but no capability in it.
+            if not kernel.succeeds(partial(_make, flags)):
+                _wrapped(host, argv)
+            _make(flags)
         with socket.create_server(("127.0.0.1", PORT), backlog=BACKLOG) as listener:
             socket.send_fds(host, [b"+"], [listener.fileno()])
     return not inside
-
-
-def _may_unshare() -> bool:
-    # In a child: a system may grant the namespace, but no capability in it.
-    if child := os.fork():
-        return os.waitpid(child, 0)[1] == 0
-    try:
-        unshare(CLONE_NEWNET)
-        _raise_loopback()
-    except OSError:
-        os._exit(1)
-    os._exit(0)
 
 
 def _wrapped(host: socket.socket, argv: Sequence[str]) -> NoReturn:
@@ -108,25 +78,16 @@ def _wrapped(host: socket.socket, argv: Sequence[str]) -> NoReturn:
         sys.exit(1)
 
 
-def _raise_loopback() -> None:
+def _make(flags: int) -> None:
+    kernel.unshare(flags | _NEW_NETWORK)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sH14x", b"lo", _UP)
         fcntl.ioctl(any_socket, _SET_FLAGS, request)
 
 
-def available() -> str:
-    """Return what makes networks: ``namespace``, ``bubblewrap``, or nothing."""
-    import subprocess  # noqa: PLC0415 -- not where a server is started
-
-    command = (sys.executable, "-I", "-m", __name__)
-    found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 -- our own interpreter and module
-    return found.stdout
-
-
-if __name__ == "__main__":
-    import subprocess
-
-    if _may_unshare():
-        sys.stdout.write("namespace")
-    elif subprocess.run([*_BUBBLEWRAP, "true"], check=False).returncode == 0:  # noqa: S603 -- no shell
-        sys.stdout.write("bubblewrap")
+def maker() -> str:
+    """Return what makes networks here: ``namespace``, ``bubblewrap``, or nothing."""
+    if kernel.succeeds(partial(_make, 0)):
+        return "namespace"
+    tried = partial(os.execvp, _BUBBLEWRAP[0], [*_BUBBLEWRAP, "true"])
+    return "bubblewrap" if kernel.succeeds(tried) else ""

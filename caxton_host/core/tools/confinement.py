@@ -104,7 +104,8 @@ def in_force(machine: Machine, confine: Confine) -> dict[str, str]:
     most = confine.processes or PROCESSES
     network = _NETWORK[confine.network]
     if confine.connect:
-        network = f"to {', '.join(confine.connect)} only"
+        made = machine.connect or "no namespace: the server does not start"
+        network = f"to {', '.join(confine.connect)} only, by a proxy ({made})"
     memory = f"{confine.memory // _MIB} MiB"
     return {
         "files": f"Landlock version {machine.landlock}"

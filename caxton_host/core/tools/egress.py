@@ -71,7 +71,10 @@ class AllowList:
         Raises:
             ConditionError: An entry is invalid.
         """
-        return cls(tuple(map(_entry, entries)))
+        listed = [*entries]
+        if len(listed) > MOST:
+            raise ConditionError((), f"has over {MOST} entries", fix="use a star")
+        return cls(tuple(map(_entry, listed)))
 
     def allows(self, target: Target) -> bool:
         """
@@ -103,7 +106,10 @@ def _entry(text: str) -> Addresses:
             (), f"{text!r} names no port", fix='write it like: "api.example.com:443"'
         )
     said: dict[str, JSON] = {"port": int(port)}
-    return Addresses.parse(said if host == "*" else {**said, "host": host}, ())
+    try:
+        return Addresses.parse(said if host == "*" else {**said, "host": host}, ())
+    except ConditionError as exc:
+        raise ConditionError((), f"{text!r} {exc}", fix=exc.fix) from None
 
 
 #: The names of the machine itself.

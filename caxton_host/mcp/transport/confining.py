@@ -169,7 +169,10 @@ def machine() -> Machine:
 
 @asynccontextmanager
 async def confined(
-    config: ServerConfig, command: list[str], env: dict[str, str]
+    config: ServerConfig,
+    command: list[str],
+    env: dict[str, str],
+    channel: int | None = None,
 ) -> AsyncGenerator[list[str]]:
     """
     Return the command that starts a confined server; its scratch lasts for the block.
@@ -181,6 +184,8 @@ async def confined(
 
         env: Its environment. Its home and its folder of temporary files are set.
 
+        channel: A descriptor for its network, if it has one of its own.
+
     Raises:
         ServerUnavailable: What its configuration promises cannot be kept here.
     """
@@ -188,6 +193,7 @@ async def confined(
         yield command
         return
     policy = await asyncio.to_thread(_policy, config, config.confine, command, env)
+    policy["channel"] = channel
     try:
         for name in ("HOME", "TMPDIR"):
             if name not in config.env:
@@ -220,7 +226,8 @@ def _policy(
         "writes": [*confine.write],
         "scratch": scratch,
         "folder": folder,
-        "network": confine.network == "host",
+        "network": confine.network == "host" or bool(confine.connect),
+        "channel": None,
         "memory": confine.memory,
         "processes": confine.processes or PROCESSES,
         "counted": confine.processes is not None,

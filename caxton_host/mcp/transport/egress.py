@@ -14,11 +14,13 @@ import socket
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
 from ...core.log.egress_tally import NOBODY, Tally
-from ...core.log.events import Event
+from ...core.log.events import EgressAllowed, EgressRefused, Event
+from ...core.text.redact import Redactor
 from ...core.tools.egress import (
     HEAD,
     AllowList,
@@ -27,6 +29,7 @@ from ...core.tools.egress import (
     read_request,
     variables,
 )
+from ...core.tools.servers import ServerConfig
 from ...errors import BadBytes, ServerUnavailable
 from ...lib.http_rules import is_public
 from ...sandbox.namespace import PORT
@@ -77,6 +80,8 @@ class Egress:
 
         emit: Called with each event.
 
+        redact: Removes secrets from the names that it asks for.
+
     Attributes:
         fd: A descriptor for the server's process, over which it sends the socket.
 
@@ -84,13 +89,18 @@ class Egress:
     """
 
     def __init__(
-        self, server: str, connect: Sequence[str], emit: Callable[[Event], None]
+        self,
+        server: str,
+        connect: Sequence[str],
+        emit: Callable[[Event], None],
+        redact: Redactor,
     ) -> None:
         self._server = server
         self._allowed = AllowList.parse(connect)
         self.variables = variables(self._allowed, f"http://127.0.0.1:{PORT}")
         self._emit = emit
         self._tally = Tally(server)
+        self._redact = redact
         self._channel, self._theirs = socket.socketpair()
         self.fd = self._theirs.fileno()
         self._tasks: list[asyncio.Task[None]] = []
@@ -170,11 +180,14 @@ class Egress:
 
     def _tell(self) -> None:
         for event in self._tally.flush():
-            self._emit(event)
+            self._record(event)
 
     def _count(self, target: Target, reason: str = "", **amounts: int) -> None:
         if event := self._tally.add(target, reason, **amounts):
-            self._emit(event)
+            self._record(event)
+
+    def _record(self, event: EgressAllowed | EgressRefused) -> None:
+        self._emit(replace(event, host=self._redact.text(event.host)))
 
     # -- connections -----------------------------------------------------------
 
@@ -322,22 +335,22 @@ def _network(of: socket.socket) -> bytes:
 
 @asynccontextmanager
 async def proxied(
-    server: str, connect: Sequence[str], emit: Callable[[Event], None]
+    config: ServerConfig, redact: Redactor, emit: Callable[[Event], None]
 ) -> AsyncGenerator[Egress | None]:
     """
     Return the proxy of a server during the block; ``None``: it needs none.
 
     Args:
-        server: Its name.
+        config: The server.
 
-        connect: What it may connect to.
+        redact: Removes secrets from the names that it asks for.
 
         emit: Called with each event.
     """
-    if not connect:
+    if not (config.confine and config.confine.connect):
         yield None
         return
-    egress = Egress(server, connect, emit)
+    egress = Egress(config.name, config.confine.connect, emit, redact)
     try:
         yield egress
     finally:

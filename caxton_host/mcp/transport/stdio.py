@@ -23,11 +23,13 @@ from functools import cache
 from pathlib import Path
 from typing import cast
 
+from ...core.log.events import Event
 from ...core.text.redact import Redactor, plain
 from ...core.tools.servers import ServerConfig
 from ...errors import ServerUnavailable, ToolError
 from ...lib.machine import SystemClock
 from .confining import confined
+from .egress import proxied
 from .jsonrpc import Peer
 from .serverlog import LogFile, ServerLog
 from .timing import Throttle
@@ -87,10 +89,22 @@ def withheld(host: Mapping[str, str], configured: Mapping[str, str]) -> list[str
 
 @asynccontextmanager
 async def connect(
-    config: ServerConfig, redact: Redactor, log: LogFile | None = None
+    config: ServerConfig,
+    redact: Redactor,
+    log: LogFile | None = None,
+    emit: Callable[[Event], None] = lambda _: None,
 ) -> AsyncGenerator[Link]:
     """
     Run a server during the block. Its standard error goes to *log*.
+
+    Args:
+        config: The server.
+
+        redact: Removes secrets from what it says.
+
+        log: For its standard error.
+
+        emit: Called with each event of its connections.
 
     Raises:
         ServerUnavailable: The program is missing, or cannot be run.
@@ -101,7 +115,12 @@ async def connect(
     limit = longest(config)
     words = ServerLog(log.append if log else _unheard, redact, SystemClock())
     words.note(f"started: {shown(config, redact)}")
-    async with confined(config, command, env) as argv:
+    async with (
+        proxied(config, redact, emit) as egress,
+        confined(config, command, env, egress.fd if egress else None) as argv,
+    ):
+        if egress:
+            env |= egress.variables
         try:
             _, child = await loop.subprocess_exec(
                 lambda: _Child(limit, redact, words),
@@ -109,6 +128,7 @@ async def connect(
                 env=env,
                 cwd=config.cwd,
                 start_new_session=True,
+                pass_fds=(egress.fd,) if egress else (),
             )
         except (OSError, ValueError) as exc:
             raise ServerUnavailable(
@@ -116,6 +136,8 @@ async def connect(
                 fix=f"check command and cwd of [servers.{config.name}]",
             ) from exc
         try:
+            if egress:
+                await egress.begin()
             yield Link(child.peer, child.last_words)
         finally:
             await child.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import encodings.idna  # noqa: F401 -- a user that may read no file asks for it
 import errno
 import json
@@ -11,8 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from caxton_host.sandbox import confine as kernel
-from caxton_host.sandbox import namespace
+from caxton_host.sandbox import kernel, namespace
 
 PUBLIC, PUBLIC6, METADATA = "9.9.9.9", "2620:fe::fe", "169.254.169.254"
 UDP = socket.SOCK_DGRAM
@@ -50,6 +50,25 @@ def proxied(authority: str) -> str:
         return one.recv(100).split()[1].decode()
 
 
+def move(what: str, *arguments: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, what)(*arguments) != 0:
+        raise OSError(ctypes.get_errno(), what)
+
+
+#: Ways around the network, which the launcher's filter closes.
+REFUSED: dict[str, Callable[[], object]] = {
+    "a raw socket": lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1),
+    "a packet socket": lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW),
+    "a Unix socket": lambda: socket.socket(socket.AF_UNIX),
+    "a socket of the kernel": lambda: socket.socket(socket.AF_NETLINK, UDP, 0),
+    "a socket of the hypervisor": lambda: socket.socket(socket.AF_VSOCK),
+    "a socket of Bluetooth": lambda: socket.socket(31),
+    "another namespace": lambda: move("unshare", 0x50000000),
+    "the namespace of another": lambda: move("setns", 0, 0x40000000),
+}
+
+
 def listen(port: int) -> None:
     with socket.create_server(("127.0.0.1", port)) as one:
         socket.create_connection(one.getsockname()).close()
@@ -59,11 +78,14 @@ def main(channel: int, how: str, listed: int, control: int, lan: str) -> None:
     if how == "ordinary user" and os.getuid() == 0:
         os.setgid(65534)
         os.setuid(65534)
-        kernel.prctl(kernel._PR_SET_DUMPABLE, 1)  # As one is that began so.
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # As one is that began so.
     if how == "bubblewrap":
         # As on a machine that lets ordinary users have no namespace.
-        namespace._may_unshare = lambda: False
-    inside = "namespace" if namespace.enter(channel, sys.orig_argv) else "bubblewrap"
+        kernel.succeeds = lambda _: False  # type: ignore[assignment]
+    inside = "launcher"
+    if how != inside:
+        made = namespace.enter(channel, sys.orig_argv)
+        inside = "namespace" if made else "bubblewrap"
     found = {
         "how": inside,
         "the network of the host": str(Path("/proc/self/ns/net").readlink()),
@@ -88,6 +110,8 @@ def main(channel: int, how: str, listed: int, control: int, lan: str) -> None:
         "the metadata, by the proxy": proxied(f"{METADATA}:80"),
         "a name, by the proxy": proxied("example.com:443"),
     }
+    if how == "launcher":
+        found |= {what: tried(make) for what, make in REFUSED.items()}
     json.dump(found, sys.stdout)
 
 

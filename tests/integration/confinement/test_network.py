@@ -14,9 +14,18 @@ from pathlib import Path
 import pytest
 
 from caxton_host.core.log.events import EgressRefused, Event
+from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.confinement import Confine
+from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.errors import ServerUnavailable
+from caxton_host.mcp.transport.confining import confined
 from caxton_host.mcp.transport.egress import Egress
 from caxton_host.sandbox import namespace
+
+from .cut_off import REFUSED
+
+ROOT = Path(__file__).parents[3]
+LAUNCHER = "launcher"
 
 #: The network of the host.
 HERE = str(Path("/proc/self/ns/net").readlink())
@@ -64,19 +73,28 @@ async def found_by(
     how: str, ports: tuple[int, int]
 ) -> tuple[dict[str, str], list[Event]]:
     events: list[Event] = []
-    egress = Egress("crm", [f"127.0.0.1:{ports[0]}"], events.append)
+    listed = (f"127.0.0.1:{ports[0]}",)
+    egress = Egress("crm", listed, events.append, Redactor())
     command = (
         *(sys.executable, "-m", "tests.integration.confinement.cut_off"),
         *(str(egress.fd), how, *map(str, ports), lan()),
     )
-    with subprocess.Popen(  # noqa: ASYNC220 -- it starts at once
-        command, stdout=subprocess.PIPE, pass_fds=[egress.fd]
-    ) as child:
-        try:
-            await egress.begin()
-            out, _ = await asyncio.to_thread(child.communicate)
-        finally:
-            await egress.end()
+    config = ServerConfig(
+        name="crm",
+        command=command,
+        confine=Confine(connect=listed, read=(str(ROOT),)) if how == LAUNCHER else None,
+        cwd=str(ROOT),
+    )
+    env = {**os.environ}
+    async with confined(config, [*command], env, egress.fd) as argv:
+        with subprocess.Popen(  # noqa: ASYNC220 -- it starts at once
+            argv, stdout=subprocess.PIPE, pass_fds=[egress.fd], env=env
+        ) as child:
+            try:
+                await egress.begin()
+                out, _ = await asyncio.to_thread(child.communicate)
+            finally:
+                await egress.end()
     return json.loads(out), events
 
 
@@ -103,6 +121,17 @@ async def test_a_process_reaches_nothing_but_what_is_listed(
     assert refused == ["127.0.0.1", "169.254.169.254", "example.com"]
 
 
+async def test_a_confined_server_cannot_go_around_its_network(
+    listening: tuple[int, int],
+) -> None:
+    outcomes, _ = await found_by(LAUNCHER, listening)
+
+    assert outcomes.pop("how") == LAUNCHER
+    assert outcomes.pop("the network of the host") != HERE
+    refused = dict.fromkeys([*REFUSED, "an abstract socket"], "EPERM")
+    assert outcomes == OUTCOMES | refused
+
+
 @pytest.mark.debian
 async def test_bubblewrap_makes_the_network_where_users_may_not(
     listening: tuple[int, int],
@@ -125,7 +154,7 @@ async def test_without_either_the_server_does_not_start(
 
 
 async def test_a_socket_of_the_hosts_own_network_is_not_believed() -> None:
-    egress = Egress("crm", ["a.test:443"], print)
+    egress = Egress("crm", ["a.test:443"], print, Redactor())
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.socket(fileno=os.dup(egress.fd)) as channel,
@@ -137,4 +166,4 @@ async def test_a_socket_of_the_hosts_own_network_is_not_believed() -> None:
 
 
 def test_what_makes_networks_is_found_by_making_one() -> None:
-    assert namespace.available() == "namespace"
+    assert namespace.maker() == "namespace"

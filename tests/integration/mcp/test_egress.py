@@ -11,8 +11,10 @@ from typing import Any, TypeAlias
 import pytest
 
 from caxton_host.core.log.events import EgressAllowed, EgressRefused, Event
+from caxton_host.core.text.redact import Redactor
 from caxton_host.mcp.transport import egress
 
+REDACT = Redactor(["secret-secret"])
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Serve: TypeAlias = Callable[
     [asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
@@ -56,7 +58,7 @@ class Proxied:
 
     def __init__(self, *connect: str) -> None:
         self.events: list[Event] = []
-        self.proxy = egress.Egress("crm", connect, self.events.append)
+        self.proxy = egress.Egress("crm", connect, self.events.append, REDACT)
         listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = listener.getsockname()[1]
         self.proxy.serve(listener)
@@ -331,6 +333,14 @@ async def test_a_reader_that_stops_stops_the_sender(there: There) -> None:
 
         assert 0 < sent < amount // 2
         writer.transport.abort()
+
+
+async def test_a_secret_in_a_name_is_not_recorded() -> None:
+    async with proxied() as server:
+        _, (_, writer) = await server.tunnel("secret-secret.evil.test:443")
+        writer.close()
+
+    assert server.refused == [("[redacted].evil.test", 443, "unlisted")]  # law 8
 
 
 async def test_a_flood_of_names_is_a_few_events() -> None:

@@ -232,7 +232,7 @@ def _unavailable(
             or f"check url and {'oauth' if config.oauth else 'headers'} "
             f"of [servers.{config.name}]; {_also(config, exc)}",
         )
-    missing = stdio.withheld(os.environ, config.env)
+    missing = [] if config.confine else stdio.withheld(os.environ, config.env)
     passing = ", ".join(f'{name} = "${{env:{name}}}"' for name in missing)
     return ServerUnavailable(
         why,

@@ -20,12 +20,22 @@ from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.errors import ServerUnavailable
 from caxton_host.mcp.transport.confining import confined
 from caxton_host.mcp.transport.egress import Egress
-from caxton_host.sandbox import namespace
+from caxton_host.sandbox import launch, namespace
 
 from .cut_off import REFUSED
 
 ROOT = Path(__file__).parents[3]
 LAUNCHER = "launcher"
+
+#: Starts the launcher on a machine that lets ordinary users have no namespace.
+WITHOUT_NAMESPACES = """
+import os.path, runpy, sys
+del sys.argv[0]
+sys.path.insert(0, os.path.dirname(sys.argv[0]) + "/../..")
+from caxton_host.sandbox import kernel
+kernel.succeeds = lambda _: False
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 #: The network of the host.
 HERE = str(Path("/proc/self/ns/net").readlink())
@@ -70,7 +80,7 @@ def listening() -> Iterator[tuple[int, int]]:
 
 
 async def found_by(
-    how: str, ports: tuple[int, int]
+    how: str, ports: tuple[int, int], before: str = ""
 ) -> tuple[dict[str, str], list[Event]]:
     events: list[Event] = []
     listed = (f"127.0.0.1:{ports[0]}",)
@@ -87,6 +97,9 @@ async def found_by(
     )
     env = {**os.environ}
     async with confined(config, [*command], env, egress.fd) as argv:
+        if before:
+            at = argv.index(launch.__file__)
+            argv[at : at + 1] = ["-c", before, launch.__file__]
         with subprocess.Popen(  # noqa: ASYNC220 -- it starts at once
             argv, stdout=subprocess.PIPE, pass_fds=[egress.fd], env=env
         ) as child:
@@ -141,6 +154,17 @@ async def test_bubblewrap_makes_the_network_where_users_may_not(
     assert outcomes.pop("how") == "bubblewrap"
     assert outcomes.pop("the network of the host") != HERE
     assert outcomes == OUTCOMES
+
+
+@pytest.mark.debian
+async def test_a_server_is_as_confined_in_the_network_of_bubblewrap(
+    listening: tuple[int, int],
+) -> None:
+    outcomes, _ = await found_by(LAUNCHER, listening, WITHOUT_NAMESPACES)
+
+    assert outcomes.pop("the network of the host") != HERE
+    refused = dict.fromkeys([*REFUSED, "an abstract socket"], "EPERM")
+    assert outcomes == {"how": LAUNCHER} | OUTCOMES | refused
 
 
 async def test_without_either_the_server_does_not_start(

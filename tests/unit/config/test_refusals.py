@@ -73,6 +73,30 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "could call itself: b -> c -> b",
             "agents.c.deny",
         ),
+        (
+            SERVER + "confine = { connect = ['api.example.com'] }",
+            "servers.a.confine.connect",
+            "'api.example.com' names no port",
+            '"api.example.com:443"',
+        ),
+        (
+            SERVER + "confine = { connect = ['https://API.example.com:443'] }",
+            "servers.a.confine.connect",
+            "'https://API.example.com:443' is no host",
+            '"*.example.com"',
+        ),
+        (
+            SERVER + f"confine = {{ connect = {['a.test:443'] * 101} }}",
+            "servers.a.confine.connect",
+            "over 100 entries",
+            "star",
+        ),
+        (
+            SERVER + "confine = { connect = ['a.test:443'], network = 'host' }",
+            "servers.a.confine.connect",
+            'cannot be combined with network = "host"',
+            "remove one",
+        ),
         ("[agents.a]\nauthority = 'mine'", "agents.a.authority", "known values", "own"),
         (
             "[audit]\nanchor = 'http://h/x'",

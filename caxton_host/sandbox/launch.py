@@ -19,6 +19,7 @@ import os
 import resource
 import signal
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,48 +88,53 @@ _OURS = 2
 #: The version that counts the processes of each user namespace.
 _COUNTS = (5, 14)
 _TRUNCATES = 3
+_PAUSE = 0.01
+_WATCHED = (signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM)
 
 
 def main(policy: Policy, command: list[str]) -> NoReturn:
     """Start the server, wait for it, and end all its processes."""
-    signal.signal(signal.SIGTERM, _nothing)
-    signal.signal(signal.SIGHUP, _end)
-    apart, first = False, 0
+    signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    first, status = 0, None
     try:
         if policy["user"]:
             _become(*policy["user"])
         apart = _namespaces(policy)
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGHUP)
-        if os.getppid() != policy["parent"]:
-            _end()
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         if apart:
             first = _first_process()
-        server = os.fork()
-        if not server:
-            _serve(policy, command, apart=apart)
-        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # Its environment is the server's.
-        _let_go()
-        _, status = os.waitpid(server, 0)
+        if os.getppid() == policy["parent"]:
+            server = os.fork()
+            if not server:
+                _serve(policy, command, apart=apart)
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # Its environment is the server's.
+            _let_go()
+            status = _status(server)
     except OSError as exc:
         _fail(exc)
-    finally:
-        _end_all(first)
-        if os.getppid() != policy["parent"]:
-            wipe(policy["scratch"])
+    _end_all(first)
+    if status is None:  # There is no host any more that would do it.
+        wipe(policy["scratch"])
+        os._exit(NOT_CONFINED)
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
-        signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         os.kill(os.getpid(), number)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
-def _nothing(*_: object) -> None:
-    """Leave it to the server, which gets the same signal."""
-
-
-def _end(*_: object) -> NoReturn:
-    raise SystemExit(NOT_CONFINED)
+def _status(server: int) -> int | None:
+    """Wait for the server, and return how it ended; ``None``: the host ended first."""
+    while True:
+        # SIGTERM is for the server, which gets it too.
+        number = signal.sigwait(_WATCHED)
+        if number == signal.SIGHUP:
+            return None
+        if number == signal.SIGCHLD:
+            ended, status = os.waitpid(server, os.WNOHANG)
+            if ended:
+                return status
 
 
 def _fail(why: object) -> NoReturn:
@@ -169,8 +175,7 @@ def _first_process() -> int:
         if not tied:
             raise OSError("the namespace of processes could not be set up")
         return child
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)  # Ignored, as it is the first one.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ignored, as it is the first one.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nothing is left of orphans.
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
@@ -196,6 +201,7 @@ def _serve(policy: Policy, command: list[str], *, apart: bool) -> NoReturn:
         os.chdir(policy["folder"])
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _WATCHED)
         os.execv(command[0], command)  # noqa: S606 -- no shell
     except OSError as exc:
         _fail(exc)
@@ -262,7 +268,9 @@ def _end_all(first: int) -> None:
             for child in _children():
                 os.kill(child, signal.SIGKILL)
         try:
-            os.waitpid(-1, 0)
+            # Of the children, the kernel may leave some out of the list.
+            if os.waitpid(-1, 0 if first else os.WNOHANG) == (0, 0):
+                time.sleep(_PAUSE)
         except ChildProcessError:
             return
 

@@ -40,14 +40,16 @@ def syscall(number, *args):
     libc.syscall(number, *args)
     return ctypes.get_errno()
 
-for line in sys.stdin:
+def obey(line):
     try:
         names = dict(globals(), result=None)
         exec(json.loads(line), names)
-        answer = names["result"]
+        return names["result"]
     except BaseException as error:
-        answer = dict(raised=type(error).__name__, text=str(error))
-    print(json.dumps(answer), flush=True)
+        return dict(raised=type(error).__name__, text=str(error))
+
+for line in sys.stdin:
+    print(json.dumps(obey(line)), flush=True)
 """
 
 

@@ -409,6 +409,7 @@ class LocalHost(HostApi):
     def test_server(
         self, name: str, variables: Sequence[str], wire_log: str | None
     ) -> tuple[Mapping[str, Any], Sequence[Mapping[str, JSON]]]:
+        from ..mcp.transport.confining import confinement_of
         from .server_probe import check_server, tested
 
         config = self.load()
@@ -417,7 +418,14 @@ class LocalHost(HostApi):
         offered, found = wait(tested(config, name, by_hand(config, variables)))
         names = [offer.tool for offer in offered.offers]
         tools = [tool_document(offer, offered.accepted) for offer in offered.offers]
-        return server_test_document(name, offered.servers[name], names, found), tools
+        facts = server_test_document(
+            name,
+            offered.servers[name],
+            names,
+            found,
+            confinement=confinement_of(config.servers[name]),
+        )
+        return facts, tools
 
     # -- the hosts of this log
 

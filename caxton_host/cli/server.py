@@ -162,7 +162,8 @@ def add(
     """
     Add the server NAME to caxton.toml.
 
-    Write the command after --.
+    Write the command after --. It is confined: it may read its program and the folders
+    that its arguments name, and has no network. The file says how to let it do more.
 
     \b
     Examples:
@@ -171,6 +172,7 @@ def add(
       caxton server add old --url sse+https://tools.example/sse
     """
     from ..config.edit import add_server
+    from ..sandbox.confine import confines_servers
 
     if bool(url) == bool(words):
         raise UsageError(
@@ -194,6 +196,7 @@ def add(
         transport="sse" if older else None,
         env=pairs,
         environ=os.environ,
+        confines=confines_servers(),
     )
     if as_json:
         show(_change("added", name, path))
@@ -287,6 +290,9 @@ def _tell_test(
     for one in facts["resources"]:
         if one["error"] is None:
             say(f"  {one['uri']}  {one['key']}, {counted(one['bytes'], 'byte')}")
+    confined: Mapping[str, str] = facts.get("confinement") or {}
+    for what, how in confined.items():
+        say(f"  confined  {what:<12}  {how}")
 
 
 @on_host(command.command("tools"))

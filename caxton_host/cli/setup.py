@@ -44,6 +44,7 @@ def init(folder: Path, imports: tuple[str, ...], as_json: bool) -> None:
     from ..building import find_shared
     from ..config import load
     from ..config.edit import init_text
+    from ..sandbox.confine import confines_servers
 
     path = folder / "caxton.toml"
     if path.exists():
@@ -53,7 +54,8 @@ def init(folder: Path, imports: tuple[str, ...], as_json: bool) -> None:
     module = folder / "agents" / "weather.wasm"
     module.parent.mkdir(exist_ok=True)
     module.write_bytes(find_shared("agents/weather/weather.wasm").read_bytes())
-    path.write_text(init_text(imports=listed), encoding="utf-8")
+    text = init_text(imports=listed, confines=confines_servers())
+    path.write_text(text, encoding="utf-8")
     try:
         config = load(path, environ=os.environ, cwd=Path.cwd())
         servers = sorted(config.servers)
@@ -92,7 +94,8 @@ def doctor(host: HostApi, as_json: bool) -> None:
     """
     Check this machine's prerequisites.
 
-    Lists the guards of the sandbox, and which of them are missing.
+    Lists the guards of the sandbox, which of them are missing, and what confines
+    tool servers.
 
     \b
     Exit codes: 0 every guard is there; 1 one is missing.
@@ -102,9 +105,13 @@ def doctor(host: HostApi, as_json: bool) -> None:
       caxton doctor
       caxton doctor --json
     """
+    from ..core.tools.confinement import Confine, in_force, lacking
+    from ..mcp.transport.confining import machine
     from ..sandbox.confine import guards
 
-    found = guards()
+    found, has = guards(), machine()
+    lacks = lacking(has)
+    servers = {"none": f"lacks {lacks}"} if lacks else in_force(has, Confine())
     paths = host.paths()
     missing = [guard.name for guard in found if not guard.available]
     if as_json:
@@ -120,6 +127,7 @@ def doctor(host: HostApi, as_json: bool) -> None:
                     for g in found
                 ],
                 "missing": [*missing],
+                "servers": {**servers},
             }
         )
     else:
@@ -131,6 +139,8 @@ def doctor(host: HostApi, as_json: bool) -> None:
         for guard in found:
             sign = "ok" if guard.available else "missing"
             say(f"guard     {guard.name:<14} {sign}  {guard.why}".rstrip())
+        for what, how in servers.items():
+            say(f"servers   {what:<14} {how}")
     if missing:
         complain(
             f"this machine lacks {', '.join(missing)}: workers are confined less",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+from ..core.text.toml_text import value_text
 from ..core.tools.confinement import Confine, inside
 from ..core.tools.egress import MOST, AllowList
 from ..errors import ConditionError
@@ -16,6 +17,11 @@ from .fields import STRING, array, either, object_, one_of, shaped
 from .model import Config
 from .paths import Paths
 from .source import At
+
+#: Programs that download what they run at each start, and that start it elsewhere.
+_DOWNLOADS = {"npx", "pnpx", "pnpm", "yarn", "bunx", "uvx", "uv", "pipx"}
+_ELSEWHERE = {"docker", "podman", "nerdctl"}
+_EXAMPLE = """{ read = ["docs"], write = ["out"], connect = ["api.example.com:443"] }"""
 
 _SQLITE = "sqlite:///"
 
@@ -94,3 +100,31 @@ def _check(granted: tuple[str, ...], held: tuple[str, ...], at: At) -> None:
                 f"{path} would give the server {own}, which is the host's own",
                 fix="name a narrower folder, or keep the host's files elsewhere",
             )
+
+
+def usual(command: Sequence[str]) -> str:
+    """
+    Return the lines that confine a new server, and say how to let it do more.
+
+    It may read the folders that its arguments name.
+
+    >>> print(usual(["crm-server", "--verbose"]))
+    # Its program, a scratch folder, no network. To let it do more:
+    # confine = { read = ["docs"], write = ["out"], connect = ["api.example.com:443"] }
+    confine = "strict"
+    <BLANKLINE>
+    """
+    program = Path(command[0]).name
+    if program in _ELSEWHERE:
+        return f"# Not confined here: {program} starts it, with limits of its own.\n"
+    named = [word for word in command[1:] if Path(word).is_absolute()]
+    read = [word for word in named if Path(word).is_dir()]
+    more: dict[str, object] = {"read": read} if read else {}
+    why = "Its program, a scratch folder, no network."
+    if program in _DOWNLOADS:
+        more["network"] = "host"
+        why = f"{program} downloads it at each start. Installed, it needs no network."
+    return (
+        f"# {why} To let it do more:\n# confine = {_EXAMPLE}\n"
+        f"confine = {value_text(more or 'strict')}\n"
+    )

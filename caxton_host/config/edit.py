@@ -16,6 +16,7 @@ from ..core.names import nearest
 from ..core.text.toml_text import key_text, quoted, value_text
 from ..errors import ConfigError, NotFoundError
 from ..lib.files import replace_file
+from .confinement import usual
 from .fields import PLAIN_HEADERS, table
 from .files import parse_toml, read_bytes
 from .key_lines import Lines
@@ -54,10 +55,15 @@ class Keys(TypedDict, total=False):
 
 
 def add_server(
-    path: Path, name: str, *, environ: Mapping[str, str], **reached: Unpack[Keys]
+    path: Path,
+    name: str,
+    *,
+    environ: Mapping[str, str],
+    confines: bool = True,
+    **reached: Unpack[Keys],
 ) -> None:
     """
-    Add a server to *path*, which is created if necessary.
+    Add a server to *path*, which is created if necessary. A process is confined.
 
     Args:
         path: The file.
@@ -66,13 +72,17 @@ def add_server(
 
         environ: The environment, for variables of the result.
 
+        confines: Whether this machine can confine servers.
+
         reached: Its keys.
 
     Raises:
         ConfigError: The result would not load; the file is unchanged.
     """
     keys = _keys(reached)
+    command = reached.get("command", ())
     text = f"\n[servers.{key_text(name)}]\n{_lines(keys)}"
+    text += usual(command) if command and confines else ""
     append_servers(path, [name], text, environ=environ)
 
 
@@ -322,11 +332,13 @@ def _replace(path: Path, text: str, environ: Mapping[str, str]) -> None:
     replace_file(target, data)
 
 
-def init_text(*, imports: Sequence[str] = ()) -> str:
-    """Return a starter ``caxton.toml``, which loads unchanged."""
+def init_text(*, imports: Sequence[str] = (), confines: bool = True) -> str:
+    """Return a starter ``caxton.toml``, which loads unchanged. See `add_server`."""
     listed = ", ".join(map(quoted, imports))
     imported = f"import = [{listed}]" if imports else '# import = [".mcp.json"]'
-    return _STARTER.replace("@IMPORT@", imported)
+    confine = usual(["python"]) if confines else ""
+    text = _STARTER.replace("@IMPORT@", imported)
+    return text.replace("@CONFINE@\n", confine)
 
 
 _STARTER = """\
@@ -345,6 +357,7 @@ url = "sqlite:///caxton.db"
 [servers.demo]
 command = "python"
 args = ["-m", "caxton_host.demo_server"]
+@CONFINE@
 timeout = "10s"
 
 # A tool server over HTTP. Secrets stay in the environment or in files.

@@ -307,6 +307,11 @@ def guards() -> list[Guard]:
     ]
 
 
+def confines_servers() -> bool:
+    """Return whether this machine can confine tool servers."""
+    return bool(kernel.landlock_version()) and kernel.AUDIT_ARCH is not None
+
+
 def spawn(
     module: str,
     *args: str,

@@ -69,7 +69,7 @@ class Machine:
 
         proc: There is a ``/proc`` of a namespace.
 
-        counted: Processes can be counted for each server.
+        counted: Processes of the host's user can be counted for each server.
 
         connect: What makes a network of a server's own, or nothing.
     """
@@ -101,6 +101,7 @@ _NETWORK = {"none": "none: no socket can be made", "host": "as the host's"}
 def in_force(machine: Machine, confine: Confine) -> dict[str, str]:
     """Return what holds for a server on a machine, by what it is about."""
     apart = machine.processes
+    counted = machine.counted or (apart and confine.user is not None)
     most = confine.processes or PROCESSES
     network = _NETWORK[confine.network]
     if confine.connect:
@@ -114,7 +115,7 @@ def in_force(machine: Machine, confine: Confine) -> dict[str, str]:
         "network": network,
         "processes": "end with the host: "
         + ("a namespace of their own" if apart else "a supervisor, which can be killed")
-        + (f"; at most {most}" if machine.counted else "; not counted"),
+        + (f"; at most {most}" if counted else "; not counted"),
         "memory": f"{memory} of data for each process, and for a file",
         "scratch": f"in memory, at most {memory}"
         if machine.scratch

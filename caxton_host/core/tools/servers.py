@@ -378,12 +378,14 @@ def server_document(name: str, described: JSON) -> dict[str, JSON]:
     }
 
 
-def server_test_document(
+def server_test_document(  # noqa: PLR0913 -- a document with these keys
     name: str,
     facts: Mapping[str, JSON],
     tools: list[str],
     resources: Sequence[ServerResource],
     problem: str | None = None,
+    *,
+    confinement: Mapping[str, str] | None = None,
 ) -> dict[str, JSON]:
     """
     Return the ``caxton.server-test/v1`` document of a server.
@@ -398,6 +400,8 @@ def server_test_document(
         resources: The resources that a run would read.
 
         problem: Why it does not answer, or ``None``.
+
+        confinement: What is in force of its confinement; ``None``: it is not confined.
     """
     return {
         "$type": "caxton.server-test/v1",
@@ -405,6 +409,7 @@ def server_test_document(
         "answers": problem is None,
         "problem": problem,
         **{key: facts.get(key) for key in ("name", "version", "protocol")},
+        "confinement": None if confinement is None else {**confinement},
         "tools": [*tools],
         "resources": [
             {"key": one.key, "uri": one.uri, "bytes": one.size, "error": one.error}

@@ -22,7 +22,14 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ...core.tools.confinement import PROCESSES, Confine, Machine, inside, lacking
+from ...core.tools.confinement import (
+    PROCESSES,
+    Confine,
+    Machine,
+    in_force,
+    inside,
+    lacking,
+)
 from ...core.tools.servers import ServerConfig
 from ...errors import ServerUnavailable
 from ...sandbox import launch
@@ -167,6 +174,11 @@ def machine() -> Machine:
         return Machine()
 
 
+def confinement_of(config: ServerConfig) -> dict[str, str] | None:
+    """Return what is in force of a server's confinement, if it is confined."""
+    return in_force(machine(), config.confine) if config.confine else None
+
+
 @asynccontextmanager
 async def confined(
     config: ServerConfig,
@@ -208,7 +220,8 @@ def _policy(
 ) -> launch.Policy:
     machine = Machine(landlock=landlock_version(), filter=bool(AUDIT_ARCH))
     if lacks := lacking(machine):
-        raise _refusal(config, f"this machine lacks {lacks}", "use one that has it")
+        off = 'write confine = "off" to start it with all rights of the host'
+        raise _refusal(config, f"this machine lacks {lacks}", off)
     user = _user(config, confine)
     folder = os.path.realpath(config.cwd or ".")
     command[0] = str(Path(folder, command[0]))

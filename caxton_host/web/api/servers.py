@@ -34,9 +34,11 @@ from ...errors import (
     UsageError,
 )
 from ...mcp.auth.tokens import TokenFile
+from ...mcp.transport.confining import confinement_of
 from ...mcp.transport.serverlog import newest_lines
 from ...runs.cancellation import Answer as Outcome
 from ...runs.cancellation import ask_hosts, reload_document, restart_document
+from ...sandbox.confine import confines_servers
 from .operations import Answer, Asked, Operation, Parameter, answer, takes
 from .runs import REASON
 from .tools import by_hand, named
@@ -139,7 +141,17 @@ async def test(asked: Asked) -> Response:
     why = facts.get("problem")
     problem = None if why is None else f"the server {name} is down: {why}"
     tools = [offer.tool for offer in offered.offers]
-    return answer(server_test_document(name, facts, tools, found, problem=problem))
+    server = asked.service.config().servers[name]
+    return answer(
+        server_test_document(
+            name,
+            facts,
+            tools,
+            found,
+            problem=problem,
+            confinement=await asyncio.to_thread(confinement_of, server),
+        )
+    )
 
 
 async def _asked(asked: Asked, name: str) -> tuple[Offered, list[ServerResource]]:
@@ -228,7 +240,9 @@ def may_edit(asked: Asked) -> bool:
 async def add(asked: Asked) -> Response:
     """Add a server, and reload the configuration on all hosts."""
     name, keys = str(asked.body["name"]), _given(asked)
-    return await _edit(asked, "added", name, partial(add_server, **keys))
+    return await _edit(
+        asked, "added", name, partial(add_server, confines=confines_servers(), **keys)
+    )
 
 
 async def change(asked: Asked) -> Response:

@@ -157,11 +157,13 @@ class Maintenance:
 
 
 @contextlib.asynccontextmanager
-async def keeping(config: Config, paths: Paths) -> AsyncGenerator[Maintenance]:
-    """Open the event store for maintenance, and sign the log at the end."""
+async def keeping(
+    config: Config, paths: Paths, *, accept: bool = False
+) -> AsyncGenerator[Maintenance]:
+    """Open the store for maintenance, and sign it at the end; see `open_store`."""
     keys = Keyring(paths.state)
     async with (
-        open_signed(config, keys, paths.state) as store,
+        open_signed(config, keys, paths.state, accept=accept) as store,
         witnesses_of(config, store, paths.state) as witnesses,
     ):
         keeper = Maintenance(

@@ -49,14 +49,16 @@ def command() -> None:
     """
 
 
-_keys = click.option(
+#: Adds ``--key``.
+keys_option = click.option(
     "--key",
     "keys",
     multiple=True,
     metavar="PUBKEY",
     help="Trust only this public key. Repeatable.",
 )
-_outside = click.option(
+#: Adds ``--checkpoint``.
+outside_option = click.option(
     "--checkpoint",
     "outside",
     multiple=True,
@@ -67,8 +69,8 @@ _outside = click.option(
 
 @on_host(command.command("verify"))
 @click.argument("run", required=False)
-@_outside
-@_keys
+@outside_option
+@keys_option
 @click.option(
     "--bundle",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -140,7 +142,7 @@ def verify(
     from ..app.verification import CHECKED, audit_document
 
     known, witnesses = trusted(host, keys), watchers(witness_keys, quorum)
-    kept = [note for path in outside for note in _notes(path)]
+    kept = [note for path in outside for note in notes_in(path)]
     if bundle is None:
         again = not (run or outside or keys or copy)
         if witnesses:
@@ -257,7 +259,7 @@ def export(
     """
     if output is None and html is None:
         raise UsageError("no file is named", fix="add -o run.caxton or --html run.html")
-    older = [note for path in since for note in _notes(path)]
+    older = [note for path in since for note in notes_in(path)]
     found = host.export(run, older)
     if html is not None:
         from ..evidence.page import html_page
@@ -399,7 +401,8 @@ async def _rotate(host: HostApi) -> bytes:
         return rotation.public_key()
 
 
-def _notes(path: Path) -> list[Note]:
+def notes_in(path: Path) -> list[Note]:
+    """Return the checkpoints in a file."""
     from ..core.log.checkpoint import parse_notes
 
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -19,6 +18,7 @@ from ..core.log.retention import Retention, Rule
 from ..errors import UsageError
 from ..lib.machine import SystemClock
 from .context import SIGNED, HostApi, on_host, wait
+from .db_copies import COMMANDS
 from .options import Moment
 from .output import (
     AUDIT,
@@ -55,6 +55,10 @@ def command() -> None:
       caxton db migrate
       caxton db backup caxton-2026-01-31.db
     """
+
+
+for one in COMMANDS:
+    command.add_command(one)
 
 
 @on_host(command.command("status"))
@@ -198,47 +202,6 @@ async def _verify_projections(
     async with open_store(config, write=False) as store:
         with progress("comparing") as tell:
             return await store.projections.verify(tell)
-
-
-@on_host(command.command("backup"))
-@click.argument("file", type=click.Path(path_type=Path))
-def backup(host: HostApi, file: Path, as_json: bool) -> None:
-    """
-    Copy the store to the new FILE while hosts write.
-
-    The copy is a complete database: every command that reads accepts it as --db.
-    PostgreSQL is copied by its own program: the command is printed, with exit code 2,
-    since nothing was copied.
-
-    \b
-    Exit codes: 0 copied; 1 disk full, or unreadable; 2 FILE exists, or PostgreSQL.
-
-    \b
-    Examples:
-      caxton db backup caxton-2026-01-31.db
-      caxton --db sqlite:///caxton-2026-01-31.db audit verify --copy
-    """
-    from ..app.bootstrap import open_store
-    from ..store.copies import backup, dump_command
-
-    config = host.look()
-    if not config.store_url.startswith("sqlite"):
-        raise UsageError(
-            "PostgreSQL is copied by its own program",
-            fix=dump_command(config.store_url, file),
-        )
-
-    async def copy() -> int:
-        async with open_store(config, write=False) as store:
-            with progress("copying") as tell:
-                return await asyncio.to_thread(backup, store.engine, file, tell)
-
-    size = wait(copy())
-    if as_json:
-        show({"$type": "caxton.backup/v1", "file": str(file), "bytes": size})
-    else:
-        say(f"copied {size} bytes to {file}")
-        note(f"check it with: caxton --db sqlite:///{file} audit verify --copy")
 
 
 @on_host(command.command("accept-copy"))

@@ -10,7 +10,7 @@ the line and the key, shows no value, and says how to fix it.
 from __future__ import annotations
 
 from .load import load, load_parts
-from .model import Agent, Config, OAuth, Serve
+from .model import Agent, Audit, Config, OAuth, Serve
 from .paths import Paths
 from .sections import json_schema
 from .show import describe
@@ -18,6 +18,7 @@ from .source_checks import check_grant
 
 __all__ = [
     "Agent",
+    "Audit",
     "Config",
     "OAuth",
     "Paths",

@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shlex
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
@@ -95,6 +97,88 @@ def named(draft: Path, to: Path) -> None:
         raise
     except OSError:  # A file system without links.
         draft.rename(to)
+
+
+def stamp(now: int) -> str:
+    """
+    Return a time as it is in the name of a file.
+
+    >>> stamp(1_800_000_000_000_000)
+    '20270115T080000Z'
+    """
+    return f"{datetime.fromtimestamp(now // 1_000_000, UTC):%Y%m%dT%H%M%SZ}"
+
+
+def _untold(done: int, total: int) -> None:
+    del done, total
+
+
+def backup_at(
+    url: str, to: Path, progress: Callable[[int, int], None] = _untold
+) -> int:
+    """
+    Copy the SQLite database at *url*, of any schema; see `backup`.
+
+    Raises:
+        StoreError: See `backup`.
+    """
+    engine = open_engine(url, write=False)
+    try:
+        return backup(engine, to, progress)
+    finally:
+        engine.dispose()
+
+
+def clear(draft: Path) -> None:
+    """Remove a draft, and what a process that was killed left of one."""
+    for path in draft.parent.iterdir():
+        if path.name.startswith((draft.name, f".{draft.name}")):
+            path.unlink()
+
+
+class Shelf:
+    """
+    A folder of copies of one log, which are named by their time.
+
+    Under its name a copy is complete and verified.
+
+    Args:
+        folder: Created with the first copy.
+
+        log: The file of the log.
+    """
+
+    def __init__(self, folder: Path, log: Path) -> None:
+        self.folder = folder
+        #: What one process at a time locks.
+        self.lock = folder / f".{log.stem}"
+        self._stem = log.stem
+        self._named = re.compile(re.escape(log.stem) + r"-\d{8}T\d{6}Z\.db")
+        #: A copy that is not verified yet.
+        self.draft = folder / f".{log.stem}-copy.unverified"
+
+    def copies(self) -> list[Path]:
+        """Return the copies, oldest first."""
+        found = self.folder.iterdir() if self.folder.is_dir() else ()
+        return sorted(path for path in found if self._named.fullmatch(path.name))
+
+    def put(self, now: int) -> Path:
+        """Give the draft, which is verified, its name."""
+        to = self.folder / f"{self._stem}-{stamp(now)}.db"
+        try:
+            named(self.draft, to)
+        except FileExistsError:
+            raise _taken(to) from None
+        on_disk(to)
+        return to
+
+    def trim(self, new: Path, keep: int) -> list[Path]:
+        """Remove the oldest copies but *keep*, and never *new*; return them."""
+        # A clock that was set back makes a new copy look old.
+        gone = [path for path in self.copies() if path != new][: 1 - keep or None]
+        for path in gone:
+            path.unlink()
+        return gone
 
 
 def _copy(

@@ -102,7 +102,8 @@ class Incarnation:
         Args:
             living: Returns the hosts that have the log open.
 
-            accept: Accept a copy that lacks a checkpoint of this machine.
+            accept: It is a copy, unless this machine knows it in this file and it lacks
+                no checkpoint of this machine.
 
         Raises:
             LogBrokenError: It lacks one, and is not accepted.
@@ -169,15 +170,21 @@ class Incarnation:
         self._place = self._placed(connection)
         name, place, size, frontier = self._named(connection, marks)
         self._name = name
-        if self._file and marks.original(name, self._file):
+        note, known = marks.newest(name), marks.knows(name)
+        lacks = note is not None and not _holds(connection, note)
+        had = note.checkpoint if note and lacks and accept else None
+        if self._file and (
             # As after `caxton db backup`: nothing is lost, and both logs are written
             # to.
-            return Copy(size=size, root=_root(size, frontier))
-        note, known = marks.newest(name), marks.knows(name)
-        if note is not None and not _holds(connection, note):
+            marks.original(name, self._file)
+            # It may lack the events after the newest checkpoint that it holds.
+            or (accept and known and not marks.is_settled(name, self._file))
+        ):
+            return Copy(size=size, root=_root(size, frontier), had=had)
+        if note and lacks:
             if not accept:
                 raise _lacking(size, note.checkpoint)
-            return Copy(size=size, root=_root(size, frontier), had=note.checkpoint)
+            return Copy(size=size, root=_root(size, frontier), had=had)
         is_strange = not (known or self._shared or living())
         if is_strange or self._is_elsewhere(place, known=known):
             return Copy(size=size, root=_root(size, frontier))
@@ -372,15 +379,17 @@ class Marks:
         is_it = (str(there.st_dev), str(there.st_ino)) == (found[1], found[2])
         return known if is_it and not os.path.samestat(there, file.stat()) else None
 
+    def is_settled(self, incarnation: str, file: Path) -> bool:
+        """Return whether *file* is remembered to hold a log."""
+        with contextlib.suppress(OSError):
+            known = self._file(incarnation).read_text("utf-8", "surrogateescape")
+            return known == _identity(file)
+        return False
+
     def settle(self, incarnation: str, file: Path) -> None:
         """Remember that *file* holds a log."""
-        here = file.stat()
-        text = f"{here.st_dev} {here.st_ino} {file.resolve()}"
-        path = self._file(incarnation)
-        with contextlib.suppress(OSError):
-            if path.read_text("utf-8", "surrogateescape") == text:
-                return
-        self._write(path, text)
+        if not self.is_settled(incarnation, file):
+            self._write(self._file(incarnation), _identity(file))
 
     def _file(self, incarnation: str) -> Path:
         return self.path(incarnation).with_suffix(".file")
@@ -401,3 +410,8 @@ class Marks:
             # From the database, and used as the name of a file.
             raise LogBrokenError("the name of the log is not one that a host gives")
         return self._folder / incarnation
+
+
+def _identity(file: Path) -> str:
+    here = file.stat()
+    return f"{here.st_dev} {here.st_ino} {file.resolve()}"

@@ -444,3 +444,20 @@ async def test_a_log_that_was_moved_is_itself_and_no_copy(alone: Database) -> No
     shutil.copy(there / "caxton.db", alone.folder)
     async with alone.open() as store:
         assert store.incarnation.copy is not None
+
+
+async def test_a_copy_that_lacks_nothing_signed_is_accepted_as_one(
+    alone: Database,
+) -> None:  # law 7
+    async with alone.open() as store:
+        await begun(store, "a")
+        await store.seal()
+    copy = alone.copied()
+    (alone.folder / "caxton.db").rename(alone.folder / "lost")
+    alone.restore(copy)
+    async with alone.open(accept=True) as store:
+        assert store.incarnation.copy
+        await store.restore("host/9", line(1), actor=ACTOR)
+        assert await last(store, "a") == HELD
+    async with alone.open(accept=True) as store:
+        assert store.incarnation.copy is None

@@ -66,13 +66,18 @@ def sent(shell: Shell) -> int:
 
 def test_the_page_about_restoring(shell: Shell) -> None:  # law 7
     prepare(shell)
-    backup, away, put, verify, accept, listing, show, resume = lines_of("sh")
+    backup, restore, away, put, verify, accept, *runs = lines_of("sh")
+    listing, show, resume = runs
     with shell.started("run", "a") as host:
         until(lambda: sent(shell) == 2)
         typed(shell, backup)
         (shell.folder / "copied").touch()
         assert host.wait() == 0
     assert sent(shell) == 3
+
+    restored = typed(shell, restore)
+    assert "suspended: 1 run" in restored
+    assert "\nlost: " in restored
 
     type_in(shell, away)
     type_in(shell, put)

@@ -44,6 +44,7 @@ READING = [
     "db status",
     "db migrate",
     "db backup copy.db",
+    "db backup copies --keep 2",
     "db archive --before 1d --to old",
     "db recount",
     "db accept-copy",

@@ -54,13 +54,16 @@ COMMANDS = {
     "config": "Check, show, import and reload the configuration.",
     "db": "Migrate, copy and archive the event store.",
     "doctor": "Check this machine's prerequisites.",
+    "support-bundle": "Collect what is needed to help, without secrets.",
     "completion": "Print the completion script of a shell.",
 }
 
 #: Commands that share a module, where each has its own name.
-_MODULES = {"doctor": "setup", "init": "setup"} | dict.fromkeys(
-    ("freeze", "thaw"), "freezes"
-)
+_MODULES = {
+    "doctor": "setup",
+    "init": "setup",
+    "support-bundle": "support",
+} | dict.fromkeys(("freeze", "thaw"), "freezes")
 
 #: Signals that mean the same as Ctrl-C.
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -68,7 +71,7 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 #: Commands that work only on this machine.
 _HERE = {
     *("db", "demo", "doctor", "init", "mcp", "program", "runtime", "serve", "ui"),
-    "witness",
+    *("support-bundle", "witness"),
 }
 
 #: Options that these commands do not take.
@@ -91,7 +94,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f".{_MODULES.get(cmd_name, cmd_name)}", __package__)
-        name = cmd_name if cmd_name in _MODULES else "command"
+        name = cmd_name.replace("-", "_") if cmd_name in _MODULES else "command"
         command: click.Command = getattr(module, name)
         return command
 

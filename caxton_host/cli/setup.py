@@ -6,16 +6,21 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.exceptions import Exit
 
+from ..core.calls import JSON
 from ..errors import UsageError
 from .context import HostApi, as_json, on_host
 from .output import FAILED, complain, note, say, show
+
+if TYPE_CHECKING:
+    from ..sandbox.confine import Guard
 
 _MCP = ".mcp.json"
 
@@ -89,6 +94,34 @@ def _listed(folder: Path, imports: Sequence[str]) -> list[str]:
     return listed
 
 
+def confinement() -> dict[str, str]:
+    """Return what confines tool servers on this machine, by what it is about."""
+    from ..core.tools.confinement import Confine, in_force, lacking
+    from ..mcp.transport.confining import machine
+
+    has = machine()
+    lacks = lacking(has)
+    return {"none": f"lacks {lacks}"} if lacks else in_force(has, Confine())
+
+
+def doctor_document(
+    found: Sequence[Guard], servers: Mapping[str, str]
+) -> dict[str, JSON]:
+    """Return the ``caxton.doctor/v1`` document: guards, what confines servers."""
+    return {
+        "$type": "caxton.doctor/v1",
+        "platform": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "wasmtime": version("wasmtime"),
+        "mcp": version("mcp"),
+        "guards": [
+            {"name": g.name, "available": g.available, "why": g.why} for g in found
+        ],
+        "missing": [g.name for g in found if not g.available],
+        "servers": {**servers},
+    }
+
+
 @on_host(click.command("doctor"))
 def doctor(host: HostApi, as_json: bool) -> None:
     """
@@ -105,31 +138,13 @@ def doctor(host: HostApi, as_json: bool) -> None:
       caxton doctor
       caxton doctor --json
     """
-    from ..core.tools.confinement import Confine, in_force, lacking
-    from ..mcp.transport.confining import machine
     from ..sandbox.confine import guards
 
-    found, has = guards(), machine()
-    lacks = lacking(has)
-    servers = {"none": f"lacks {lacks}"} if lacks else in_force(has, Confine())
+    found, servers = guards(), confinement()
     paths = host.paths()
     missing = [guard.name for guard in found if not guard.available]
     if as_json:
-        show(
-            {
-                "$type": "caxton.doctor/v1",
-                "platform": f"{platform.system()} {platform.release()}",
-                "python": platform.python_version(),
-                "wasmtime": version("wasmtime"),
-                "mcp": version("mcp"),
-                "guards": [
-                    {"name": g.name, "available": g.available, "why": g.why}
-                    for g in found
-                ],
-                "missing": [*missing],
-                "servers": {**servers},
-            }
-        )
+        show(doctor_document(found, servers))
     else:
         say(f"platform  {platform.system()} {platform.release()}")
         say(f"python    {platform.python_version()}  {sys.executable}")

@@ -18,6 +18,7 @@ from tests.integration.store.support import opened
 from tests.unit.store.fakes import line, run_started
 
 from .shell import Done, Shell
+from .test_docs import ROOT, blocks, commands, type_in
 
 SECRETS = {
     place: f"{place}-canary-{number}471/x+y"
@@ -173,6 +174,19 @@ def test_a_bundle_is_made_where_nothing_works(
     assert gone == [*filter(None, [missing]), "database.json", "metrics.txt", "log.txt"]
     assert "cannot be opened" in parts["database.json"]["missing"]
     assert parts["about.json"]["version"]
+
+
+def test_the_page_about_help(host: Shell) -> None:
+    page = ROOT / "docs" / "how-to" / "get-help.md"
+    typed = [
+        one
+        for block in blocks(page)
+        if block.language == "sh"
+        for one in commands("sh", block.text)
+    ]
+    make, look = typed
+    type_in(host, make)
+    assert '"wanted"' in type_in(host, look)
 
 
 def test_metrics_come_from_the_host_that_is_named(host: Shell) -> None:

@@ -49,6 +49,32 @@ async def _alone(file: Path, doing: str) -> AsyncGenerator[set[str]]:
         await leases.aclose()
 
 
+def _quietly(done: int, total: int) -> None:
+    del done, total
+
+
+async def copy_database(
+    url: str, to: Path, progress: Callable[[int, int], None] = _quietly
+) -> int:
+    """
+    Copy the SQLite database at *url*, of any schema; see `backup`.
+
+    Raises:
+        UsageError: It cannot be opened.
+
+        StoreError: See `backup`.
+    """
+    from ..store.copies import backup  # noqa: PLC0415 -- slow
+    from ..store.engine import open_engine  # noqa: PLC0415 -- the same
+
+    with usable_store():
+        engine = open_engine(url, write=False)
+    try:
+        return await asyncio.to_thread(backup, engine, to, progress)
+    finally:
+        engine.dispose()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """
@@ -143,15 +169,13 @@ class Copies:
 
             StoreError: It cannot be made.
         """
-        from ..store.copies import backup_at, clear  # noqa: PLC0415 -- slow
+        from ..store.copies import clear  # noqa: PLC0415 -- slow
 
         async with _alone(shelf.lock, "backup"):
             clear(shelf.draft)
             try:
-                with self.step("copying"), usable_store():
-                    await asyncio.to_thread(
-                        backup_at, self.config.store_url, shelf.draft
-                    )
+                with self.step("copying"):
+                    await copy_database(self.config.store_url, shelf.draft)
                 found = await self._verify(shelf.draft)
                 if found.verdict == "broken":
                     raise LogBrokenError(
@@ -185,7 +209,7 @@ class Copies:
             StoreError: The log cannot be replaced.
         """
         from ..store.copies import clear  # noqa: PLC0415 -- slow
-        from ..store.restoring import draft_of, make_draft  # noqa: PLC0415 -- the same
+        from ..store.restoring import adopt, draft_of, url_of  # noqa: PLC0415 -- the same
 
         # A second restore is refused, and so is a host while there is no log.
         async with _alone(log, "restore") as living:
@@ -196,8 +220,10 @@ class Copies:
                 )
             clear(draft := draft_of(log))
             try:
-                with self.step("copying"), usable_store():
-                    await asyncio.to_thread(make_draft, copy, draft)
+                with self.step("copying"):
+                    await copy_database(url_of(copy), draft)
+                    with usable_store():
+                        await asyncio.to_thread(adopt, draft, copy)
                 return await self._restore(draft, copy, log, lose=lose)
             finally:
                 clear(draft)
@@ -302,7 +328,3 @@ def _lacking(found: Verdict, lost: Lost, log: Path) -> str:
     if found.lag:
         return f"the copy lacks {found.lag} events that were signed"
     return ""
-
-
-def _quietly(done: int, total: int) -> None:
-    del done, total

@@ -116,11 +116,10 @@ def _copies(
 
 
 async def _copy(config: Config, file: Path) -> int:
-    from ..app.bootstrap import usable_store
-    from ..store.copies import backup_at
+    from ..app.copies import copy_database
 
-    with progress("copying") as tell, usable_store():
-        return await asyncio.to_thread(backup_at, config.store_url, file, tell)
+    with progress("copying") as tell:
+        return await copy_database(config.store_url, file, tell)
 
 
 async def _keep(

@@ -109,26 +109,6 @@ def stamp(now: int) -> str:
     return f"{datetime.fromtimestamp(now // 1_000_000, UTC):%Y%m%dT%H%M%SZ}"
 
 
-def _untold(done: int, total: int) -> None:
-    del done, total
-
-
-def backup_at(
-    url: str, to: Path, progress: Callable[[int, int], None] = _untold
-) -> int:
-    """
-    Copy the SQLite database at *url*, of any schema; see `backup`.
-
-    Raises:
-        StoreError: See `backup`.
-    """
-    engine = open_engine(url, write=False)
-    try:
-        return backup(engine, to, progress)
-    finally:
-        engine.dispose()
-
-
 def clear(draft: Path) -> None:
     """Remove a draft, and what a process that was killed left of one."""
     for path in draft.parent.iterdir():

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 
 from ..errors import StoreError, UsageError
-from .copies import backup_at, named
+from .copies import named
 from .diagnosis import DAMAGES, code_of, explain
 from .file_guard import on_disk
 from .migrate import current, upgrade
@@ -70,16 +70,15 @@ def draft_of(log: Path) -> Path:
     return log.with_name(f".{log.name}.restoring")
 
 
-def make_draft(copy: Path, draft: Path) -> None:
+def adopt(draft: Path, copy: Path) -> None:
     """
-    Copy the database *copy*, and migrate it to the schema of this version.
+    Give *draft* the schema of this version.
 
     Raises:
-        UsageError: It is not a copy of a log.
+        UsageError: It, and *copy* of which it was made, is not a log.
 
-        StoreError: It cannot be read, or the draft not be written.
+        StoreError: It is of a later version.
     """
-    backup_at(url_of(copy), draft)
     if current(url_of(draft)) is None:
         raise UsageError(
             f"{copy} holds no log of this host", fix="name a copy of a log"

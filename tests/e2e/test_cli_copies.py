@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import pytest
 
+from caxton_host.app import copies as app_copies
 from caxton_host.cli import execute
 from caxton_host.store import copies, restoring
 from caxton_host.store.copies import Shelf
@@ -276,11 +277,9 @@ def in_a_child(*words: str) -> int:
 @pytest.mark.parametrize(
     ("where", "name", "is_restored"),
     [
-        (copies, "named", False),
         (restoring, "upgrade", False),
-        (restoring, "named", False),
         (Path, "replace", False),
-        (restoring, "on_disk", False),
+        (app_copies, "open_signed", True),
     ],
 )
 def test_a_restore_that_is_killed_leaves_the_log_or_the_copy(

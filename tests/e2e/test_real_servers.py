@@ -1,4 +1,4 @@
-"""Servers that nobody here wrote, each driven by an agent in the sandbox."""
+"""Servers that nobody here wrote, confined, each driven by an agent in the sandbox."""
 
 from __future__ import annotations
 
@@ -63,12 +63,15 @@ def said(ended: Sequence[Mapping[str, Any]]) -> list[str]:
     return [one["message"] for one in ended]
 
 
-def python(module: str, *args: str) -> dict[str, object]:
-    return {"command": sys.executable, "args": ["-m", module, *args]}
+def python(module: str, *args: str, confine: object = "strict") -> dict[str, object]:
+    command = {"command": sys.executable, "args": ["-m", module, *args]}
+    return {**command, "confine": confine}
 
 
-def node(command: Sequence[str], *args: str) -> dict[str, object]:
-    return {"command": command[0], "args": [*command[1:], *args]}
+def node(
+    command: Sequence[str], *args: str, confine: object = "strict"
+) -> dict[str, object]:
+    return {"command": command[0], "args": [*command[1:], *args], "confine": confine}
 
 
 def test_time(shell: Shell) -> None:
@@ -94,7 +97,11 @@ def test_git(shell: Shell) -> None:
     commit(folder, "Begin", readme="one\n")
     server, ended = drive(
         shell,
-        python("mcp_server_git", "--repository", str(folder)),
+        python(
+            "mcp_server_git",
+            *("--repository", str(folder)),
+            confine={"write": [str(folder)]},
+        ),
         ("git_log", {"repo_path": str(folder), "max_count": 1}),
         ("git_create_branch", {"repo_path": str(folder), "branch_name": "more"}),
         ("git_reset", {"repo_path": str(folder)}),
@@ -114,7 +121,7 @@ def test_fetch(shell: Shell) -> None:
         port = near.getsockname()[1]
         server, [refused] = drive(
             shell,
-            python("mcp_server_fetch"),
+            python("mcp_server_fetch", confine={"network": "host"}),
             ("fetch", {"url": f"http://127.0.0.1:{port}/secret"}),
             allow=["fetch"],
         )
@@ -132,7 +139,11 @@ def test_filesystem(shell: Shell, programs: Programs) -> None:
     note = str(folder / "note.txt")
     server, ended = drive(
         shell,
-        node(programs("server-filesystem"), str(folder)),
+        node(
+            programs("server-filesystem"),
+            str(folder),
+            confine={"write": [str(folder)]},
+        ),
         ("write_file", {"path": note, "content": "first\nsecond"}),
         ("read_text_file", {"path": note, "tail": 1}),
         ("read_text_file", {"path": str(outside)}),
@@ -150,10 +161,12 @@ def test_filesystem(shell: Shell, programs: Programs) -> None:
 
 def test_memory(shell: Shell, programs: Programs) -> None:
     ada: JSON = {"name": "Ada", "entityType": "person", "observations": ["counts"]}
-    graph = shell.folder / "graph.jsonl"
+    graph = shell.folder / "graphs" / "graph.jsonl"
+    graph.parent.mkdir()
+    command = node(programs("server-memory"), confine={"write": [str(graph.parent)]})
     server, ended = drive(
         shell,
-        {**node(programs("server-memory")), "env": {"MEMORY_FILE_PATH": str(graph)}},
+        {**command, "env": {"MEMORY_FILE_PATH": str(graph)}},
         ("create_entities", {"entities": [ada]}),
         ("search_nodes", {"query": "counts"}),
         ("delete_entities", {"entityNames": ["Ada"]}),

@@ -101,7 +101,8 @@ def confinement() -> dict[str, str]:
 
     has = machine()
     lacks = lacking(has)
-    return {"none": f"lacks {lacks}"} if lacks else in_force(has, Confine())
+    found = {"none": f"lacks {lacks}"} if lacks else in_force(has, Confine())
+    return {**found, "connect": has.connect or "no: install bubblewrap"}
 
 
 def doctor_document(

@@ -388,6 +388,13 @@ def test_every_document_says_what_it_is(ran: Shell) -> None:
             assert re.fullmatch(r"caxton\.[a-z-]+/v1", one["$type"]), words
 
 
+def test_the_doctor_says_what_makes_the_networks_of_servers(ran: Shell) -> None:
+    said = ran("doctor", "--json").document["servers"]["connect"]
+
+    assert said in {"namespace", "bubblewrap", "no: install bubblewrap"}
+    assert f"connect        {said}" in ran("doctor").out
+
+
 def test_a_list_of_servers_says_how_they_did(ran: Shell) -> None:
     (server,) = ran("server", "list", "--json").document
     assert fits(server, SERVER), server

@@ -14,7 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.calls import REPEATABLE
-from ..core.log.events import EgressRefused, ServerRestarted
+from ..core.log.events import EgressRefused, ServerFailed, ServerRestarted
+from ..core.tools.confinement import NOT_CONFINED
 from ..core.tools.webhooks import SERVER as WEBHOOK
 from . import instruments as i
 from .looks import Look, Read
@@ -145,10 +146,8 @@ class Metrics(Sink):
             self.add(i.RESTARTS, event.server)
         elif isinstance(event, EgressRefused):
             self.add(i.CONFINED, event.server, "connect", by=event.attempts)
-
-    def confined(self, server: str, what: str) -> None:
-        """Count what a server was refused."""
-        self.add(i.CONFINED, server, what)
+        elif isinstance(event, ServerFailed) and event.reason.startswith(NOT_CONFINED):
+            self.add(i.CONFINED, event.server, "start")
 
     def look_at(self, servers: Callable[[], Iterable[ServerState]]) -> None:
         """Read the states of tool servers from *servers* at each export or scrape."""

@@ -89,9 +89,6 @@ class Sink:
     def happened(self, event: Event) -> None:
         """Take an event of the host's own stream."""
 
-    def confined(self, server: str, what: str) -> None:
-        """Take that a server was refused *what* it may not do: a fixed word."""
-
     def look_at(self, servers: Callable[[], Iterable[ServerState]]) -> None:
         """Take what returns the states of tool servers, from any thread."""
 

@@ -47,6 +47,8 @@ class Confine:
     guarded: tuple[str, ...] = ()
 
 
+#: How the reason begins why a server was not started for lack of confinement.
+NOT_CONFINED = "confinement: "
 #: Most processes and threads of a server, if its configuration does not say.
 PROCESSES = 256
 

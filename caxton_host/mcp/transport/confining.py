@@ -293,5 +293,5 @@ def _check(config: ServerConfig, confine: Confine, program: Program) -> None:
 
 def _refusal(config: ServerConfig, why: str, fix: str) -> ServerUnavailable:
     return ServerUnavailable(
-        f"confinement: {why}", fix=f"in [servers.{config.name}.confine]: {fix}"
+        f"{NOT_CONFINED}{why}", fix=f"in [servers.{config.name}.confine]: {fix}"
     )

@@ -21,6 +21,7 @@ from typing import TypeAlias
 from ...core.log.egress_tally import NOBODY, Tally
 from ...core.log.events import EgressAllowed, EgressRefused, Event
 from ...core.text.redact import Redactor
+from ...core.tools.confinement import NOT_CONFINED
 from ...core.tools.egress import (
     HEAD,
     AllowList,
@@ -122,7 +123,7 @@ class Egress:
         listener = await self._listener()
         if listener is None:
             raise ServerUnavailable(
-                "confinement: this machine cannot give a server a network of its own",
+                f"{NOT_CONFINED}this machine cannot give a server a network of its own",
                 fix="install bubblewrap, or remove connect from "
                 f"[servers.{self._server}.confine]; see `caxton doctor`",
             )

@@ -448,7 +448,6 @@ def test_without_anybody_who_wants_to_know_nothing_is_watched() -> None:
     telemetry.counts.anchor_failed()
     telemetry.counts.worker("died")
     telemetry.counts.lost("spans")
-    telemetry.counts.confined("demo", "connect")
     assert telemetry.scrape()[1] == b""
 
 

@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client.parser import text_string_to_metric_families as parse
 
-from caxton_host.core.log.events import EgressAllowed, EgressRefused
+from caxton_host.core.log.events import EgressAllowed, EgressRefused, ServerFailed
 from caxton_host.telemetry import looks
 from caxton_host.telemetry.instruments import (
     CALL_SECONDS,
@@ -254,7 +254,7 @@ def test_requests_are_counted_by_route_and_status(read: Read) -> None:
     ]
 
 
-def test_refused_connections_are_counted_by_server_and_never_by_name(
+def test_refusals_of_confinement_are_counted_by_server_and_never_by_name(
     read: Read,
 ) -> None:
     for attempts in (1, 41):
@@ -268,6 +268,11 @@ def test_refused_connections_are_counted_by_server_and_never_by_name(
             )
         )
     read.metrics.happened(EgressAllowed(server="crm", host="a.test", port=443))
+    for reason in ("confinement: no Landlock", "it ended with status 1"):
+        read.metrics.happened(ServerFailed(server="crm", reason=reason))
 
-    assert read.points("caxton_confinement_refusals") == {("crm", "connect"): 42}
+    assert read.points("caxton_confinement_refusals") == {
+        ("crm", "connect"): 42,
+        ("crm", "start"): 1,
+    }
     assert "evil" not in read.text()

@@ -2,6 +2,7 @@
 Run the kill loop by hand.
 
     python -m tests.chaos --cycles 10000 --store sqlite --seed 7
+    python -m tests.chaos --cycles 500 --total kills.json --until 10000
     python -m tests.chaos --sessions 200 --cycles 100 --pace 0.5
     python -m tests.chaos --hosts 5 --cycles 10000 --pace 4 --minutes 10 --seed 7
 """
@@ -18,11 +19,12 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from caxton_host.web.edge.listen import bind
+from tests import totals
 from tests.postgres import running
 
 from .by_hosts import chaos
@@ -117,11 +119,11 @@ def _killing(conductor: Conductor, cycles: int) -> int:
     return 0
 
 
-def _verdict(found: Found) -> int:
-    for line in found.wrong[:20]:
+def _is_fine(wrong: Sequence[str]) -> bool:
+    for line in wrong[:20]:
         say(f"WRONG        {line}")
-    say(f"{len(found.wrong)} violations" if found.wrong else "no violations")
-    return 1 if found.wrong else 0
+    say(f"{len(wrong)} violations" if wrong else "no violations")
+    return not wrong
 
 
 def main() -> int:
@@ -136,6 +138,7 @@ def main() -> int:
     parser.add_argument(
         "--sessions", type=int, default=0, help="clients that call; 0: agents do"
     )
+    totals.add_options(parser)
     fleet = parser.add_argument_group("a fleet on one PostgreSQL and its queue")
     fleet.add_argument("--hosts", type=int, default=0, help="0: one host, killed often")
     fleet.add_argument("--runs", type=int, default=5000)
@@ -149,18 +152,33 @@ def main() -> int:
     given = parser.parse_args()
     if given.hosts:
         return chaos(given)
+    if given.total:
+        part = partial(_part, given)
+        return totals.go_on(given.total, "kills", given.until, part)
+    return 0 if _part(given, given.seed)[1] else 1
+
+
+def _part(given: argparse.Namespace, seed: int) -> tuple[Counter[str], bool]:
     with _place(given.store) as place:
-        chance = random.Random(given.seed)  # noqa: S311 -- not for secrets
+        chance = random.Random(seed)  # noqa: S311 -- not for secrets
         conductor = Conductor(place, chance, given.pace)
-        say(f"seed         {given.seed}, {given.store.partition(':')[0]}")
+        say(f"seed         {seed}, {given.store.partition(':')[0]}")
         if given.sessions:
-            return _verdict(_sessions(place, given.sessions, conductor, given.cycles))
+            ledger = _sessions(place, given.sessions, conductor, given.cycles)
+            return Counter(), _is_fine(ledger.wrong)
         began = time.monotonic()
         conductor.run(given.cycles)
         seconds = time.monotonic() - began
         found = asyncio.run(check(place))
     _report(found, conductor, seconds)
-    return _verdict(found)
+    counts = Counter(
+        kills=conductor.kills.total(),
+        runs=found.runs.total(),
+        calls=len(found.invoked),
+        effects=found.effects,
+        events=found.events,
+    )
+    return counts, _is_fine(found.wrong)
 
 
 if __name__ == "__main__":

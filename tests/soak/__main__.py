@@ -2,6 +2,7 @@
 Run the soak test by hand.
 
     python -m tests.soak --minutes 20
+    python -m tests.soak --minutes 60 --rate 500 --total calls.json --until 1728000
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import random  # noqa: TID251 -- drawn from the seed that is printed
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from caxton_host.app.bootstrap import Running, running
@@ -23,6 +26,7 @@ from caxton_host.config import Config, Paths, load
 from caxton_host.core.calls import JSON
 from caxton_host.runs.run_request import RunRequest
 from caxton_host.store.verify import verify
+from tests import totals
 
 from .load import CALLS, WARM, WARM_CALLS, agents, config, web_servers
 from .watch import Reading, Tally, family, grown, leaked
@@ -162,7 +166,7 @@ async def soaked(folder: Path, *, seconds: float, rate: float, seed: int) -> Tal
         while (left := began + seconds - time.monotonic()) > 0:
             await asyncio.sleep(min(every, left))
             readings.append(await soak.rest(again=left > every))
-            at = f"{time.monotonic() - began:4.0f} s: {readings[-1]}"
+            at = f"{time.monotonic() - began:4.0f} s: {readings[-1]}, {_sizes(folder)}"
             say(f"{at}; {tally.calls} calls {dict(tally.ends.most_common())}")
         tally.wrong += grown(readings[1:]) + leaked(readings[1], readings[-1])
         rows = await soak.up.store.reader.runs(_MANY)
@@ -186,26 +190,37 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
+def _sizes(folder: Path) -> str:
+    sizes = (
+        f"{path.name} {path.stat().st_size / 1e6:.1f} MB"
+        for path in sorted(folder.glob("soak.db*"))
+    )
+    return ", ".join(sizes)
+
+
 def main() -> int:
     """Run the soak test, and return 0 if it found no violation."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak")
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--rate", type=float, default=40.0, help="calls per second")
     parser.add_argument("--seed", type=int, default=1)
+    totals.add_options(parser)
     given = parser.parse_args()
+    if given.total:
+        return totals.go_on(given.total, "calls", given.until, partial(_part, given))
+    return 0 if _part(given, given.seed)[1] else 1
+
+
+def _part(given: argparse.Namespace, seed: int) -> tuple[Counter[str], bool]:
+    seconds = 60 * given.minutes
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         tally = asyncio.run(
-            soaked(
-                Path(name),
-                seconds=60 * given.minutes,
-                rate=given.rate,
-                seed=given.seed,
-            )
+            soaked(Path(name), seconds=seconds, rate=given.rate, seed=seed)
         )
     for line in tally.wrong[:20]:
         say(f"WRONG        {line}")
     say(f"{len(tally.wrong)} violations" if tally.wrong else "no violations")
-    return 1 if tally.wrong else 0
+    return Counter(calls=tally.calls, runs=tally.runs, **tally.ends), not tally.wrong
 
 
 if __name__ == "__main__":

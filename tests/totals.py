@@ -1,4 +1,4 @@
-"""The total of a rig that is run by hand, in parts, over days: it goes on where it was."""
+"""The total of a rig that is run by hand in parts, and goes on where it was."""
 
 from __future__ import annotations
 

@@ -89,6 +89,7 @@ async def test_refusal_tells_when_there_is_room_again() -> None:
 
 
 async def test_clock_that_goes_back_opens_no_period_again() -> None:
+    # attack 45
     clock = FakeClock(NOON)
     log = MemoryStore(clock=clock, entropy=FakeEntropy()).create(RUN)
     assert await log.append(reserve=[wanted(1, per="hour")]) is None

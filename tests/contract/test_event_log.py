@@ -126,6 +126,7 @@ async def test_task_cancelled_while_it_waits_loses_nothing(store: Store) -> None
 
 
 async def test_second_writer_of_a_stream_is_refused(store: Store) -> None:
+    # attack 45
     first, second = store.create(RUN), store.create(RUN)
     await first.append(line(1))
 
@@ -270,6 +271,7 @@ async def test_budget_holds_when_many_streams_spend_it_at_once(store: Store) -> 
 
 
 async def test_recorded_at_never_goes_back(place: Place) -> None:
+    # attack 45
     async with place.open() as store:
         log = store.create(RUN)
         await log.append(line(1))
@@ -494,6 +496,22 @@ async def test_runs_are_listed_newest_first_and_filtered(place: Place) -> None:
         assert await listed(10, agent="one") == ["2", "0"]
         assert await listed(10, agent="one", state="running") == ["2"]
         assert await listed(10, state="suspended") == []
+
+
+@pytest.mark.parametrize(
+    "name", ["x'; DROP TABLE events; --", "' OR '1'='1", '"; --', "%", "_", "\\"]
+)
+async def test_a_name_is_never_a_part_of_a_statement(store: Store, name: str) -> None:
+    # attack 45
+    for number, agent in enumerate(["x", name]):
+        await store.create(f"run/{number}").append(run_started(agent))
+
+    (row,) = await store.reader.runs(9, RunFilter(agent=name))
+    assert row.agent == name
+    assert await store.reader.runs(9, RunFilter(actor=name, tool=name)) == []
+    with pytest.raises(NotFoundError):
+        await store.reader.find_run(name)
+    assert len(await store.reader.runs(9)) == 2
 
 
 async def test_run_is_found_by_a_unique_beginning(place: Place) -> None:

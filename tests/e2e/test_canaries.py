@@ -115,6 +115,7 @@ def configured(shell: Shell, mirror: Mirror) -> None:
 
 
 def test_no_secret_is_left_anywhere(shell: Shell, mirror: Mirror) -> None:  # law 8
+    # attacks 39 and 46
     configured(shell, mirror)
     secret = SECRETS["input"]
     commands = [

@@ -186,6 +186,7 @@ async def _good_run(house: House) -> None:
 async def test_attack_ends_as_it_must_and_costs_nobody_else(
     house: House, attack: Attack
 ) -> None:
+    # attacks 1 to 8 and 10 to 21
     # laws 2, 6 and 9
     await _good_run(house)
     before = {pid: _resident(pid, "VmRSS") for pid in house.workers()}
@@ -225,6 +226,7 @@ def test_each_row_of_the_table_is_an_attack() -> None:
 async def test_compiled_module_that_was_tampered_with_is_compiled_again(
     anyio_backend: str, tmp_path: Path
 ) -> None:
+    # attack 9
     del anyio_backend
     for _ in range(2):
         async with _store(tmp_path) as store, _sandbox(tmp_path) as sandbox:
@@ -237,6 +239,7 @@ async def test_compiled_module_that_was_tampered_with_is_compiled_again(
 
 
 async def test_refused_import_is_named(house: House) -> None:
+    # attack 7
     (attack,) = [one for one in ATTACKS if one.what == "imports env.system"]
     with pytest.raises(ModuleRefused, match="system"):
         await house.start(attack.module)
@@ -245,6 +248,7 @@ async def test_refused_import_is_named(house: House) -> None:
 async def test_numbers_beyond_2_to_the_53_reach_the_tool_as_they_are(
     house: House,
 ) -> None:
+    # attack 16
     assert isinstance(house.tools, FakeTools)
     for what, sent in {"largest number": 2**64 - 1, "2^53 + 1": 2**53 + 1}.items():
         (attack,) = [one for one in ATTACKS if one.what == what]
@@ -253,6 +257,7 @@ async def test_numbers_beyond_2_to_the_53_reach_the_tool_as_they_are(
 
 
 async def test_log_of_a_flood_is_cut_and_says_so_once(house: House) -> None:
+    # attack 19
     (attack,) = [one for one in ATTACKS if one.what == "log flood"]
     run_id = await house.start(attack.module, attack.limits)
     lines = [e for e in await house.events(run_id) if type(e).__name__ == "LogWritten"]

@@ -22,6 +22,7 @@ def store(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.long
 def test_nothing_is_lost_and_nothing_happens_twice(store: str) -> None:
+    # attack 45
     # laws 2, 3, 4, 7, 8 and 10; by hand: python -m tests.chaos --cycles 10000
     pace = "0.06" if store == "sqlite" else "0.2"  # a lease has to pass in between
     said = killed("--cycles", "100", "--store", store, "--seed", "4", "--pace", pace)

@@ -235,6 +235,7 @@ TAMPER: dict[str, Callable[[Path], object]] = {
 async def test_what_this_host_did_not_write_is_compiled_again(
     cache: Path, compiled: Watched, tamper: str
 ) -> None:
+    # attack 9
     good = await Compiler(cache, KEY).artifact(AGENT, LIMITS, SETTINGS)
     TAMPER[tamper](cache / good.key)
 
@@ -247,6 +248,7 @@ async def test_what_this_host_did_not_write_is_compiled_again(
 async def test_an_artifact_under_the_name_of_another_is_not_used(
     cache: Path, compiled: Watched
 ) -> None:
+    # attack 9
     compiler = Compiler(cache, KEY)
     other = module(bodies=(b"\0\x41\1\x0b",))
     good = await compiler.artifact(AGENT, LIMITS, SETTINGS)
@@ -303,6 +305,7 @@ async def test_what_wasmtime_refuses_is_said_in_its_words(cache: Path) -> None:
 async def test_a_compile_bomb_ends_in_the_child_and_not_in_the_host(
     cache: Path,
 ) -> None:
+    # attack 5
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     text = await refusal(locals_bomb(40_000, 340_000), cache, Limits(compile_cpu=1))
@@ -315,6 +318,7 @@ async def test_a_compile_bomb_ends_in_the_child_and_not_in_the_host(
 async def test_a_compile_that_needs_too_much_memory_ends_in_the_child(
     cache: Path,
 ) -> None:
+    # attack 5
     many = module(bodies=(RETURNS_ZERO,) * 50_000)
 
     text = await refusal(many, cache, Limits(compile_memory=200 << 20))
@@ -374,6 +378,7 @@ async def test_a_child_that_breaks_off_gives_no_artifact(
 async def test_a_refusal_shows_no_raw_bytes(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # attack 6
     instead_of_the_child(
         monkeypatch, r"import os; os.write(1, b'!-\x1b[31m\n\xff' + b'x' * 100000)"
     )

@@ -36,7 +36,7 @@ STDIO_BAD: list[Fault] = [
 ]
 
 HTTP: list[Fault] = [
-    # row 31
+    # attack 31
     ("large", "too_large", "yes"),
     ("unsized", "too_large", "yes"),
     ("gzip", "protocol", "yes"),
@@ -44,14 +44,14 @@ HTTP: list[Fault] = [
     ("long_line", "too_large", "yes"),
     ("long_event", "too_large", "yes"),
     ("long_head", "protocol", "unknown"),
-    # row 32, as far as it shows before the deadline
+    # attack 32, as far as it shows before the deadline
     ("closes", "transport", "unknown"),
     ("breaks", "transport", "unknown"),
     ("breaks_events", "transport", "unknown"),
     ("resets", "transport", "unknown"),
     ("ends_events", "transport", "unknown"),
     ("polls_in_vain", "transport", "unknown"),
-    # row 33
+    # attack 33
     ("garbage", "protocol", "yes"),
     ("garbage_event", "protocol", "yes"),
     ("not_utf8", "protocol", "yes"),
@@ -70,10 +70,10 @@ HTTP: list[Fault] = [
     ("no_content", "invalid_result", "yes"),
     ("empty", "protocol", "yes"),
     ("html", "protocol", "yes"),
-    # row 35
+    # attack 35
     ("redirects 302", "protocol", "yes"),
     ("redirects 307", "protocol", "yes"),
-    # row 39
+    # attack 39
     ("refuses 200", "protocol", "yes"),
     ("refuses 400", "protocol", "yes"),
     ("refuses 500", "protocol", "yes"),
@@ -92,19 +92,19 @@ HTTP: list[Fault] = [
 HTTP_SLOW = ["never", "half", "drips", "drips_head", "drips_events", "late"]
 
 SSE: list[Fault] = [
-    # row 31
+    # attack 31
     ("large", "too_large", "yes"),
     ("long_line", "transport", "unknown"),
     ("long_event", "too_large", "unknown"),
     ("long_head", "protocol", "unknown"),
-    # row 32
+    # attack 32
     ("closes", "transport", "unknown"),
     ("breaks_events", "transport", "unknown"),
     ("resets", "transport", "unknown"),
     ("ends_events", "transport", "unknown"),
     ("polls", "transport", "unknown"),
     ("polls_in_vain", "transport", "unknown"),
-    # row 33: on a stream, what is no message spoils what waits
+    # attack 33: on a stream, what is no message spoils what waits
     ("garbage", "protocol", "unknown"),
     ("garbage_event", "protocol", "unknown"),
     ("not_utf8", "protocol", "unknown"),
@@ -118,10 +118,10 @@ SSE: list[Fault] = [
     ("wrong_id_event", "transport", "unknown"),
     ("number_result", "protocol", "yes"),
     ("no_content", "invalid_result", "yes"),
-    # row 35
+    # attack 35
     ("redirects 302", "protocol", "yes"),
     ("redirects 307", "protocol", "yes"),
-    # row 39
+    # attack 39
     ("refuses 200", "protocol", "yes"),
     ("refuses 400", "protocol", "yes"),
     ("refuses 500", "protocol", "unknown"),

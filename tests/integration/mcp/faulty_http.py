@@ -236,7 +236,7 @@ class FaultyHttp:
     async def _act(self, number: int, to: Writer) -> None:  # noqa: C901, PLR0912, PLR0915
         sound = answer(number, "fine")
         match self.mode.split():
-            # Too much (row 31).
+            # Too much (attack 31).
             case ["large"]:
                 await to.answer(number, "x" * 3_000_000)
             case ["unsized"]:
@@ -262,7 +262,7 @@ class FaultyHttp:
                 await to.raw(b"HTTP/1.1 200 OK\r\n")
                 while True:
                     await to.raw(b"x-filler: " + b"x" * 65536 + b"\r\n")
-            # Too slow (row 32).
+            # Too slow (attack 32).
             case ["never"]:
                 await asyncio.sleep(3600)
             case ["half"]:
@@ -306,7 +306,7 @@ class FaultyHttp:
                     await to.event(compact(told))
                 await to.event(sound)
                 await to.end()
-            # No answer at all (row 33).
+            # No answer at all (attack 33).
             case ["garbage"]:
                 await to.reply(b"Traceback (most recent call last):")
             case ["garbage_event"]:
@@ -363,12 +363,13 @@ class FaultyHttp:
                 await to.chunk(b"data: " + sound + b"\n\n")
                 await to.event(answer(number, "no, this"))
                 await to.end()
-            # Unasked (row 34).
+            # Unasked (attack 34).
             case ["floods"]:
                 await to.events()
-                notice = b'data: {"jsonrpc":"2.0","method":"notifications/message"}\n\n'
+                notice = b'data: {"jsonrpc":"2.0","method":"notifications/%b"}\n\n'
+                notices = notice % b"message" * 99 + notice % b"tools/list_changed"
                 for _ in range(30):
-                    await to.chunk(notice * 100)
+                    await to.chunk(notices)
                 await to.event(sound)
                 await to.end()
             case ["asks"]:
@@ -391,7 +392,7 @@ class FaultyHttp:
                 await to.events()
                 await to.chunk(b"retry: 1\r\nid: one\r\ndata:\r\n\r\n")
                 await to.end()
-            # Refused (rows 35 and 39).
+            # Refused (attacks 35 and 39).
             case ["redirects", status]:
                 where = {"location": self.elsewhere}
                 await to.reply(b"", status=int(status), headers=where)

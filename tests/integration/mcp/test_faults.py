@@ -67,7 +67,7 @@ async def test_a_bad_answer_fails_its_own_call_and_no_other(
 async def test_the_memory_for_an_oversized_line_is_bounded(
     faulty: Faulty, mode: str
 ) -> None:
-    # rows 31 and 37: a line of 100 MB, and one without an end
+    # attacks 31 and 37: a line of 100 MB, and one without an end
     async with faulty(mode, timeout=60.0) as tools:
         await tools.offered(["faulty"])
         before = new_peak()
@@ -90,7 +90,7 @@ def peak() -> int:
 async def test_what_a_server_says_of_an_error_is_one_bounded_line(
     faulty: Faulty,
 ) -> None:
-    # row 39
+    # attack 39
     async with faulty("refuses") as tools:
         said = str(await failing(tools))
     assert said.startswith(r"bad [redacted] \x1b[31m\n/etc/shadow")
@@ -111,6 +111,7 @@ async def test_an_answer_over_max_result_is_too_large(faulty: Faulty) -> None:
 async def test_no_answer_is_a_timeout_and_the_server_is_told(
     faulty: Faulty, state: Path, mode: str
 ) -> None:
+    # attack 32
     async with faulty(mode, timeout=1.0) as tools:
         await tools.offered(["faulty"])
         error = await failing(tools)
@@ -145,6 +146,7 @@ async def test_an_answer_with_a_wrong_id_fails_no_call_beside_it(
 
 
 async def test_a_late_answer_is_dropped(faulty: Faulty, events: list[Event]) -> None:
+    # attack 33
     async with faulty("late", timeout=0.4) as tools:
         await tools.offered(["faulty"])
         assert (await failing(tools)).kind == "timeout"
@@ -181,11 +183,13 @@ async def test_a_call_that_could_not_be_written_was_not_sent(faulty: Faulty) -> 
 
 @pytest.mark.parametrize("mode", ["floods_stderr", "floods_notices", "string_id"])
 async def test_noise_does_not_spoil_a_call(faulty: Faulty, mode: str) -> None:
+    # attack 37
     async with faulty(mode) as tools:
         assert (await tools.call_tool(request("act"))).message == "fine"
 
 
 async def test_requests_of_a_server_are_refused(faulty: Faulty) -> None:
+    # attack 34
     # Sampling, roots, elicitation: the host lends a server nothing.
     async with faulty("asks") as tools:
         answer = (await tools.call_tool(request("act"))).message

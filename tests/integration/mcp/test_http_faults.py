@@ -74,6 +74,7 @@ async def scene(
 async def test_a_fault_fails_its_own_call_at_once_and_no_other(
     mode: str, kind: FailureKind, sent: Sent, *, legacy: bool
 ) -> None:
+    # attacks 33 and 35
     # law 9: at once, not at the deadline
     async with (
         scene(mode, legacy=legacy, timeout=60.0) as it,
@@ -92,7 +93,7 @@ async def test_a_fault_fails_its_own_call_at_once_and_no_other(
 
 
 async def test_the_memory_for_an_oversized_answer_is_bounded() -> None:
-    # row 31: a line of 40 MiB, a body without an end, a bomb of 50 MB
+    # attack 31: a line of 40 MiB, a body without an end, a bomb of 50 MB
     for mode in ("long_line", "unsized", "gzip"):
         async with scene(mode, timeout=60.0) as it:
             await it.tools.offered(["faulty"])
@@ -117,7 +118,7 @@ async def test_an_answer_over_max_result_is_too_large() -> None:
 async def test_a_call_ends_at_its_deadline_however_slow_the_answer(
     mode: str, *, legacy: bool
 ) -> None:
-    # row 32
+    # attack 32
     options = {"act": ToolOptions(timeout=0.3)}
     async with scene(mode, legacy=legacy, timeout=60.0, tools=options) as it:
         await it.tools.offered(["faulty"])
@@ -128,7 +129,7 @@ async def test_a_call_ends_at_its_deadline_however_slow_the_answer(
         assert good
         assert 0.3 <= took < 30  # and not the 60 of the server
         await until(lambda: it.server.gone == 1)
-        # The late answer has no connection left to come over (row 33).
+        # The late answer has no connection left to come over (attack 33).
         assert await it.works()
         assert it.names() == ["ServerConnected"]
 
@@ -175,7 +176,7 @@ async def test_no_stream_is_opened_where_no_changes_are_told() -> None:
 
 
 async def test_a_flood_of_notices_slows_the_server_and_not_the_host() -> None:
-    # row 34
+    # attacks 28 and 34
     async with scene("floods", timeout=30.0) as it:
         await it.tools.offered(["faulty"])
         began = asyncio.get_running_loop().time()
@@ -187,7 +188,7 @@ async def test_a_flood_of_notices_slows_the_server_and_not_the_host() -> None:
 
 
 async def test_requests_of_a_server_are_refused() -> None:
-    # row 34: the host lends a server nothing.
+    # attack 34: the host lends a server nothing.
     async with scene("asks", legacy=True) as it:
         answers = json.loads((await it.tools.call_tool(request("act"))).message)
     found = {answer["id"]: answer for answer in answers}
@@ -204,7 +205,7 @@ async def test_requests_of_a_server_break_a_protocol_that_has_none() -> None:
 
 
 async def test_what_a_server_says_of_an_error_is_one_bounded_line() -> None:
-    # row 39
+    # attack 39
     async with scene("refuses 200") as it:
         said = str(await it.failing())
     assert r"bad [redacted] \x1b[31m\n/etc/shadow" in said

@@ -227,7 +227,7 @@ async def test_the_idempotency_key_and_the_trace_go_with_a_call() -> None:
 
 
 async def test_a_parameter_is_repeated_in_the_header_that_its_schema_names() -> None:
-    # row 30
+    # attack 30
     async with FaultyHttp() as server, tools_of(server.url) as tools:
         field = {"type": "string", "x-mcp-header": "Region"}
         server.schema = {"type": "object", "properties": {"region": field}}
@@ -254,7 +254,7 @@ async def test_tools_are_listed_again_from_time_to_time() -> None:
 async def test_a_tool_whose_header_could_not_be_sent_is_left_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    # row 30
+    # attack 30
     async with FaultyHttp() as server, tools_of(server.url) as tools:
         field = {"type": "string", "x-mcp-header": "a\r\nauthorization"}
         server.schema = {"type": "object", "properties": {"region": field}}

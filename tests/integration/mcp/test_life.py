@@ -52,6 +52,7 @@ async def test_what_a_server_writes_for_people_is_kept_without_secrets(
 async def test_a_flood_on_standard_error_fills_no_disk_and_stops_no_call(
     faulty: Faulty, tmp_path: Path
 ) -> None:
+    # attack 37
     async with faulty("floods_stderr", logs=tmp_path / "logs") as tools:
         assert (await tools.call_tool(request("act"))).message == "fine"
     assert "bytes left out" in (tmp_path / "logs" / "faulty.log").read_text()
@@ -354,6 +355,7 @@ def held() -> tuple[set[int], int, int]:
 async def test_fifty_starts_and_ends_leave_nothing_behind(
     state: Path,
 ) -> None:
+    # attack 37
     modes = (
         "sound",
         "grandchild",

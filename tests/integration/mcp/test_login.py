@@ -447,6 +447,7 @@ EVIL = "https://evil.example"
 async def test_metadata_that_are_not_to_be_trusted_lead_nobody_anywhere(
     tmp_path: Path, says: dict[str, Any], why: str
 ) -> None:
+    # attack 36
     async with scene(tmp_path) as at:
         at.issuer.says = says
         assert why in str(await at.refused())

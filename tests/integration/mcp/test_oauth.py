@@ -262,6 +262,7 @@ async def test_credentials_go_to_no_place_off_the_issuer() -> None:
 
 
 async def test_a_server_cannot_make_the_host_look_elsewhere() -> None:
+    # attack 36
     thief = Authority()
     async with scene() as at, served(thief.app()) as other:
         at.guarded.metadata = f"{other}/.well-known/oauth-authorization-server"
@@ -279,6 +280,7 @@ async def test_a_server_that_says_nothing_of_its_issuer_is_taken_at_the_operator
 
 
 async def test_an_issuer_with_a_private_address_has_to_be_allowed() -> None:
+    # attack 36
     async with scene() as at, at.tools(allow_private=False) as tools:
         assert "is not public" in await refused(tools)
         assert at.authority.paths == []

@@ -153,6 +153,7 @@ async def test_all_pages_of_tools_are_listed(faulty: Faulty) -> None:
 async def test_a_server_that_cannot_start_is_skipped_unless_it_is_required(
     faulty: Faulty, mode: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # attack 28
     for name in stdio.withheld(os.environ, {}):
         monkeypatch.delenv(name)
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy")
@@ -173,6 +174,7 @@ async def test_a_server_that_cannot_start_is_skipped_unless_it_is_required(
 async def test_tools_that_cannot_be_told_apart_are_left_out(
     faulty: Faulty, caplog: pytest.LogCaptureFixture
 ) -> None:
+    # attacks 22 and 26
     async with faulty("odd_tools") as tools:
         offered = await tools.offered(["faulty"])
     assert [offer.tool for offer in offered.offers] == ["act"]
@@ -197,6 +199,7 @@ async def test_options_of_a_tool_that_is_not_there_are_told_of(
 async def test_a_changed_definition_is_never_called(
     faulty: Faulty, state: Path, events: list[Event], mode: str
 ) -> None:
+    # attack 27
     async with faulty(mode) as tools:
         shown = (await tools.offered(["faulty"])).offers[0]
         pinned = request("act", pin=shown.definition_sha256)
@@ -303,6 +306,7 @@ async def test_a_server_that_was_down_at_first_works_once_it_is_back(
 async def test_a_server_gets_next_to_nothing_of_the_environment(
     faulty: Faulty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # attack 38
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not for servers")
     async with faulty("tells_environment", env={"MINE": "yes"}) as tools:
         told = json.loads((await tools.call_tool(request("act"))).message)

@@ -132,7 +132,7 @@ async def test_every_request_says_what_the_operator_wants_and_the_first_greets()
 
 @pytest.mark.parametrize("mode", STARTS)
 async def test_a_stream_that_begins_wrong_is_a_server_that_is_down(mode: str) -> None:
-    # row 35: nothing but the address that was configured is asked.
+    # attack 35: nothing but the address that was configured is asked.
     # Only a server that never begins takes all of its time.
     patience = 1.0 if "within" in STARTS[mode] else 20.0
     async with FaultyHttp() as other, scene(mode, start_timeout=patience) as it:
@@ -206,7 +206,7 @@ async def test_a_fault_fails_its_call_at_once_and_the_next_one_works(
 
 @pytest.mark.parametrize("mode", SSE_SLOW)
 async def test_a_call_ends_at_its_deadline_however_slow_the_answer(mode: str) -> None:
-    # row 32
+    # attack 32
     options = {"act": ToolOptions(timeout=0.3)}
     async with scene(mode, timeout=60.0, tools=options) as it:
         await it.tools.offered(["faulty"])
@@ -217,7 +217,7 @@ async def test_a_call_ends_at_its_deadline_however_slow_the_answer(mode: str) ->
         assert good
         assert 0.3 <= took < 30  # and not the 60 of the server
         await until(lambda: it.server.told("notifications/cancelled"))
-        # The late answer is nobody's (row 33).
+        # The late answer is nobody's (attack 33).
         await asyncio.sleep(0.3 if mode == "late" else 0)
         assert await it.works()
         assert it.names() == ["ServerConnected"]
@@ -243,7 +243,7 @@ async def test_a_fault_leaves_the_calls_beside_it_alone(mode: str) -> None:
 
 
 async def test_the_memory_for_an_oversized_event_is_bounded() -> None:
-    # row 31: a line of 40 MiB, an event without an end
+    # attack 31: a line of 40 MiB, an event without an end
     for mode in ("long_line", "long_event"):
         async with scene(mode, timeout=60.0) as it:
             await it.tools.offered(["faulty"])
@@ -326,7 +326,7 @@ async def test_a_session_refused_with_400_is_made_anew_too() -> None:
 
 
 async def test_a_flood_of_notices_slows_the_server_and_not_the_host() -> None:
-    # row 34
+    # attack 34
     async with scene("floods", timeout=30.0) as it:
         await it.tools.offered(["faulty"])
         began = asyncio.get_running_loop().time()
@@ -335,7 +335,7 @@ async def test_a_flood_of_notices_slows_the_server_and_not_the_host() -> None:
 
 
 async def test_requests_of_a_server_are_refused() -> None:
-    # row 34: the host lends a server nothing.
+    # attack 34: the host lends a server nothing.
     async with scene("asks") as it:
         answers = json.loads((await it.tools.call_tool(request("act"))).message)
     found = {answer["id"]: answer for answer in answers}

@@ -258,7 +258,7 @@ def test_the_storm_has_every_fault_that_a_server_knows_on_every_transport() -> N
 async def test_a_thousand_calls_end_as_what_they_were_and_leave_nothing(
     tmp_path: Path,
 ) -> None:
-    # rows 27 to 39
+    # attacks 31 to 35, 37 and 39
     every = [*cases()]
     assert len(every) * len(_CALLS) >= 1_000
     # What is loaded and opened once, by the first of each kind.

@@ -166,6 +166,7 @@ def test_every_pair_of_every_host_function_is_known() -> None:
 def test_place_outside_memory_is_a_trap_and_nothing_happens(
     name: str, place: tuple[int, int]
 ) -> None:
+    # attack 10
     width = max(max(pair) for pair in PAIRS[name]) + 1
     for pair in PAIRS[name]:
         arguments = [0] * width
@@ -201,6 +202,7 @@ _U32 = st.one_of(
     arguments=st.lists(_U32, min_size=6, max_size=6),
 )
 def test_a_place_is_inside_or_the_guest_traps(name: str, arguments: list[int]) -> None:
+    # attack 10
     inside = all(
         arguments[pointer] + arguments[length] <= MEMORY
         for pointer, length in PAIRS[name]
@@ -228,6 +230,7 @@ def test_call_tells_what_was_burnt_so_far() -> None:
 
 
 def test_reply_that_does_not_fit_writes_nothing_and_is_taken_later() -> None:
+    # attack 20
     host = FakeHost(Answer(0, b"r" * 200, 1))
     body = f"""{_store(CALL)}
       (i32.store (i32.const 8) (call $take_reply (i32.const 1024) (i32.const 199)))
@@ -274,6 +277,7 @@ def test_context_has_the_bare_value_of_a_key_and_a_reply_for_an_unknown_one() ->
 
 
 def test_random_is_the_shake_256_stream_of_the_seed() -> None:
+    # attack 21
     body = """(call $random (i32.const 0) (i32.const 10))
       (call $random (i32.const 10) (i32.const 500))
       (call $random (i32.const 510) (i32.const 0))
@@ -292,6 +296,7 @@ def test_random_stream_has_an_end() -> None:
 
 
 def test_now_is_the_start_until_the_first_reply() -> None:
+    # attack 21
     assert struct.unpack_from("<q", shown(_store("(call $now)"), now=123)) == (123,)
 
 

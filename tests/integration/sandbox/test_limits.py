@@ -24,6 +24,7 @@ async def test_guest_returns_its_code_and_what_it_burnt(sandbox: WasmSandbox) ->
 
 
 async def test_endless_loop_ends_by_fuel(sandbox: WasmSandbox) -> None:
+    # attack 1
     ending = await execute(sandbox, wasm(LOOP), limits=Limits(fuel=1_000_000))
     assert (ending.kind, ending.limit, ending.fuel) == ("limit", "fuel", 1_000_000)
 
@@ -38,6 +39,7 @@ async def test_endless_loop_ends_by_the_clock_and_records_no_fuel(
 async def test_endless_start_function_is_a_run_that_failed(
     sandbox: WasmSandbox,
 ) -> None:
+    # attack 1
     module = wasm("(i32.const 0)", before=f"(func $s {LOOP}) (start $s)")
     by_fuel = await execute(sandbox, module, limits=Limits(fuel=1_000_000))
     assert (by_fuel.kind, by_fuel.limit) == ("limit", "fuel")
@@ -56,6 +58,7 @@ async def test_start_function_may_use_the_door(sandbox: WasmSandbox) -> None:
 async def test_deep_recursion_is_a_trap_with_the_same_fuel_each_time(
     sandbox: WasmSandbox,
 ) -> None:
+    # attack 2
     module = wasm("(call $f)", before="(func $f (result i32) (call $f))")
     first = await execute(sandbox, module)
     second = await execute(sandbox, module)
@@ -97,6 +100,7 @@ async def test_trap_is_named(sandbox: WasmSandbox, body: str, message: str) -> N
 
 
 async def test_memory_grows_to_its_limit_and_not_beyond(sandbox: WasmSandbox) -> None:
+    # attack 3
     grow = """(loop $more
       (br_if $more (i32.ne (memory.grow (i32.const 1)) (i32.const -1))))
       (memory.size)"""
@@ -127,6 +131,7 @@ async def test_memories_that_cannot_share_the_limit_are_refused(
 
 
 async def test_host_call_flood_ends_by_its_limit(sandbox: WasmSandbox) -> None:
+    # attack 19
     flood = "(loop $l (drop (call $now)) (br $l)) (unreachable)"
     ending = await execute(sandbox, wasm(flood), limits=Limits(host_calls=500))
     assert (ending.kind, ending.limit) == ("limit", "host_calls")
@@ -141,6 +146,7 @@ async def test_host_calls_burn_fuel(sandbox: WasmSandbox) -> None:
 
 
 async def test_only_tool_calls_restart_the_compute_clock(sandbox: WasmSandbox) -> None:
+    # attack 19
     now = "(loop $l (drop (call $now)) (br $l)) (unreachable)"
     limits = Limits(compute=0.2, host_calls=2**40, fuel=2**62)
     ending = await execute(sandbox, wasm(now), limits=limits)
@@ -158,6 +164,7 @@ async def test_time_at_the_door_is_not_compute(sandbox: WasmSandbox) -> None:
 
 
 async def test_log_flood_stops_at_its_limit_and_one_line(sandbox: WasmSandbox) -> None:
+    # attack 19
     flood = """(loop $l
       (call $log (i32.const 1) (i32.const 0) (i32.const 100))
       (br_if $l (i32.lt_u (local.tee $i (i32.add (local.get $i) (i32.const 1)))

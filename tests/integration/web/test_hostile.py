@@ -39,6 +39,7 @@ async def answered(reader: asyncio.StreamReader) -> int:
 
 
 async def test_a_body_that_does_not_end_costs_no_memory(tmp_path: Path) -> None:
+    # attack 42
     sent, before = 0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
 
@@ -69,6 +70,7 @@ async def test_a_body_that_does_not_end_costs_no_memory(tmp_path: Path) -> None:
 async def test_a_body_that_comes_drop_by_drop_is_not_waited_for(
     tmp_path: Path,
 ) -> None:
+    # attack 42
     async with up(tmp_path, patience=0.2) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(f"{_HEAD}Content-Length: 1000\r\n\r\n".encode())

@@ -70,6 +70,7 @@ async def test_it_answers_as_soon_as_it_listens() -> None:
 async def test_who_does_not_say_what_they_want_does_not_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # attack 42
     monkeypatch.setattr(listen, "_HEAD", 0.05)
     async with (
         up() as port,
@@ -81,6 +82,7 @@ async def test_who_does_not_say_what_they_want_does_not_stay(
 
 
 async def test_many_at_once_are_all_answered_and_health_waits_for_none() -> None:
+    # attack 44
     inside, let = asyncio.Semaphore(0), asyncio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 -- ASGI

@@ -124,6 +124,7 @@ async def test_body_of_exactly_the_cap_is_taken(server: Server, client: Client) 
 async def test_packed_answer_is_refused_unopened(
     server: Server, client: Client
 ) -> None:
+    # attack 31
     bomb = gzip.compress(b"\0" * 10_000_000)
     server.answers(bomb, "Content-Encoding: gzip")
     error = await refused(client, server.url, max_bytes=1_000_000)
@@ -133,6 +134,7 @@ async def test_packed_answer_is_refused_unopened(
 async def test_redirect_is_refused_and_not_followed(
     server: Server, client: Client
 ) -> None:
+    # attack 35
     server.answers(b"", f"Location: /?token={CANARY}", status="302 Found")
     error = await refused(client, server.url)
     assert (error.kind, error.sent) == ("protocol", "yes")
@@ -166,6 +168,7 @@ async def test_private_address_is_refused_by_default(
 async def test_host_with_one_private_address_is_refused_whole(
     monkeypatch: pytest.MonkeyPatch, server: Server, client: Client
 ) -> None:
+    # attack 35
     async def both(*_: object, **__: object) -> list[object]:
         return [(0, 0, 0, "", (ip, server.port)) for ip in ("9.9.9.9", "127.0.0.1")]
 

@@ -28,6 +28,7 @@ TOOLS = st.from_regex(r"[A-Za-z0-9_./-]{1,128}", fullmatch=True)
 def test_exposed_names_are_fit_for_every_provider_and_tell_tools_apart(
     one: tuple[str, str], other: tuple[str, str]
 ) -> None:
+    # attack 23
     names = {exposed_name(*one), exposed_name(*other)}
 
     assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name) for name in names)
@@ -78,6 +79,7 @@ def test_tools_that_differ_behind_the_cut_or_in_what_is_replaced_differ() -> Non
     ],
 )
 def test_server_name(name: str, good: bool) -> None:  # noqa: FBT001
+    # attack 23
     assert is_server_name(name) is good
 
 

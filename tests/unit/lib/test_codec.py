@@ -77,6 +77,7 @@ def test_decode_of_any_bytes_gives_a_value_or_bad_bytes(data: bytes) -> None:
     ids=lambda part: part.hex() if isinstance(part, bytes) else None,
 )
 def test_bad_bytes_are_refused(data: bytes, reason: str) -> None:  # DESIGN, section 4
+    # attacks 15, 16, 17 and 18
     with pytest.raises(BadBytes, match=reason):
         codec.decode(data, limit=LIMIT)
 
@@ -94,6 +95,7 @@ def test_bad_bytes_are_refused(data: bytes, reason: str) -> None:  # DESIGN, sec
     ids=["str", "bin", "array", "map", "ext", "arrays in arrays"],
 )
 def test_claimed_length_is_not_believed(head: bytes) -> None:  # law 9
+    # attack 13
     with pytest.raises(BadBytes):
         codec.decode(head, limit=LIMIT)
 
@@ -105,6 +107,7 @@ def test_bytes_over_the_limit_are_not_looked_at() -> None:
 
 
 def test_value_may_be_64_deep_and_no_deeper() -> None:
+    # attack 12
     assert codec.decode(nested(63), limit=LIMIT)
     for depth in (64, 500, 5_000, 60_000):
         with pytest.raises(BadBytes):
@@ -117,6 +120,7 @@ def test_maps_count_towards_the_depth() -> None:
 
 
 def test_value_may_have_10_000_parts_and_no_more() -> None:
+    # attack 14
     assert codec.decode(codec.encode([None] * 9_999), limit=LIMIT)
     with pytest.raises(BadBytes, match="more than 10000 values"):
         codec.decode(codec.encode([None] * 10_000), limit=LIMIT)

@@ -52,6 +52,7 @@ from caxton_host.lib.http_rules import (
     ],
 )
 def test_address_that_is_not_of_the_open_internet_is_refused(address: str) -> None:
+    # attack 35
     assert not is_public(address)
 
 

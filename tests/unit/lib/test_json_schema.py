@@ -62,6 +62,7 @@ def test_text_that_fits_only_if_a_dot_is_a_line_break_is_in_doubt(
     ],
 )
 def test_pattern_that_is_none_or_not_of_linear_time_is_refused(pattern: str) -> None:
+    # attack 29
     with pytest.raises(BadBytes, match="linear time"):
         check_pattern(pattern)
 
@@ -86,6 +87,7 @@ def test_text_that_is_too_long_for_a_large_pattern_is_not_judged() -> None:
 def test_schema_that_cannot_be_used_takes_nothing(
     schema: dict[str, JSON], reason: str
 ) -> None:  # law 4
+    # attack 29
     found = input_check(schema)({})
 
     assert found is not None

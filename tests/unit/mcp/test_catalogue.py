@@ -56,6 +56,7 @@ def test_a_tool_is_offered_under_its_exposed_name_with_its_pin() -> None:
 def test_the_pin_changes_with_every_part_of_the_definition(
     change: dict[str, Any],
 ) -> None:
+    # attack 27
     assert only(entry()).definition_sha256 != only(entry(**change)).definition_sha256
 
 
@@ -71,6 +72,10 @@ def test_the_pin_does_not_depend_on_order_or_on_what_is_no_definition() -> None:
         ({"inputSchema": SCHEMA}, "an entry without a name"),
         (entry("a b"), "'a b': not a name for a tool"),
         (entry("look\u0456up"), "not a name"),
+        (entry("look_up "), "'look_up ': not a name"),
+        (entry("look\u200b_up"), "not a name"),
+        (entry("look_up\0"), "not a name"),
+        (entry("\uff4cook_up"), "not a name"),
         (entry("x" * 129), "not a name"),
         (entry("a\n\x1b[31m"), r"'a\n\x1b[31m': not a name"),
         (entry(description=5), "description is not text"),
@@ -84,6 +89,7 @@ def test_the_pin_does_not_depend_on_order_or_on_what_is_no_definition() -> None:
 def test_a_tool_that_cannot_be_offered_is_left_out_with_a_reason(
     odd: object, why: str
 ) -> None:
+    # attack 22
     found, left_out = offers(odd, entry("sound"))
     assert [offer.tool for offer in found] == ["sound"]
     [reason] = left_out
@@ -91,6 +97,7 @@ def test_a_tool_that_cannot_be_offered_is_left_out_with_a_reason(
 
 
 def test_a_name_that_is_listed_twice_means_nothing() -> None:
+    # attack 26
     found, left_out = offers(entry(), entry(description="other"), entry("sound"))
     assert [offer.tool for offer in found] == ["sound"]
     assert left_out == ["'look_up': listed 2 times"]

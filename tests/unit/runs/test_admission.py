@@ -40,6 +40,7 @@ async def test_so_many_are_inside_and_the_others_wait_their_turn() -> None:
 
 
 def test_a_full_line_refuses_at_once_and_says_when_to_come_again() -> None:
+    # attack 44
     here, _ = line()
     for who in "abcd":
         here.take(who)
@@ -77,6 +78,7 @@ def test_one_principal_takes_so_many_tickets_a_minute() -> None:
 
 
 async def test_turns_go_round_so_that_one_who_asks_for_much_waits_for_itself() -> None:
+    # attack 44
     here, _ = line(places=1, queue=5)
     came: list[str] = []
 

@@ -110,6 +110,7 @@ async def test_tool_that_has_changed_is_not_shown_until_a_person_accepts_it(
 
 
 async def test_call_of_a_tool_that_has_changed_is_not_sent() -> None:
+    # attack 27
     scene = Place(calling("weather"))
     await scene.run()
     accepted = scene.told.offer.definition_sha256

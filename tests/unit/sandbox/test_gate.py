@@ -121,6 +121,7 @@ def test_inspection_tells_what_a_module_declares() -> None:
 def test_what_is_no_core_module_is_named_for_what_it_is(
     data: bytes, message: str
 ) -> None:
+    # attack 8
     assert re.search(message, refusal(data))
 
 
@@ -149,6 +150,7 @@ def test_an_unknown_host_function_is_told_all_there_are() -> None:
 
 
 def test_a_host_function_of_another_type_is_told_the_right_one() -> None:
+    # attack 7
     data = module(
         types=(function_type(I32, I32),), imports=(imported("caxton", "now", b"\0\1"),)
     )
@@ -176,6 +178,7 @@ def test_a_host_function_of_another_type_is_told_the_right_one() -> None:
 def test_a_foreign_import_is_named_with_what_avoids_it(
     where: str, field: str, remedy: str
 ) -> None:
+    # attack 7
     data = module(types=(function_type(),), imports=(imported(where, field, b"\0\1"),))
 
     text = refusal(data)
@@ -237,6 +240,7 @@ def test_a_function_of_wasi_has_the_type_of_preview_1() -> None:
 
 
 def test_names_are_escaped_and_cut_before_they_are_shown() -> None:
+    # attack 6
     hostile = b"\x1b[31m\r\n\xff" + b"x" * 900
     data = module(
         types=(function_type(),), imports=(imported(hostile, b"\0", b"\0\1"),)
@@ -292,11 +296,13 @@ def test_an_entry_point_takes_nothing_and_returns_an_i32(
 def test_memories_and_tables_stay_within_the_limits(
     declared: dict[str, tuple[bytes, ...]], text: str
 ) -> None:
+    # attacks 3 and 4
     assert text in refusal(module(**declared))  # type: ignore[arg-type]  # by key
 
 
 @pytest.mark.parametrize("flags", [2, 3, 4, 5, 8, 0x40])
 def test_shared_and_64_bit_memories_and_tables_are_refused(flags: int) -> None:
+    # attacks 3 and 4
     unusual = bytes([flags]) + b"\1\1"
 
     assert "a memory that is shared, 64-bit" in refusal(module(memories=(unusual,)))
@@ -332,6 +338,7 @@ def test_shared_and_64_bit_memories_and_tables_are_refused(flags: int) -> None:
 def test_what_takes_long_to_compile_is_refused_by_its_count(
     data: bytes, text: str
 ) -> None:
+    # attacks 5 and 6
     assert text in refusal(data)
 
 
@@ -392,6 +399,7 @@ def judge(data: bytes) -> None:
 
 @given(st.integers(0, len(everything())))
 def test_a_cut_module_passes_or_is_refused(length: int) -> None:
+    # attack 8
     judge(everything()[:length])
 
 

@@ -285,6 +285,7 @@ async def test_times_that_go_back_say_that_events_were_moved(tmp_path: Path) -> 
 async def test_a_tail_cut_behind_the_last_checkpoint_is_said_to_be_invisible(
     tmp_path: Path,
 ) -> None:
+    # attack 45
     told = await written(tmp_path)
     forge(tmp_path, remove("position > 12"))
     forge(tmp_path, lambda db: db.execute("DELETE FROM checkpoints WHERE size > 9"))
@@ -595,6 +596,7 @@ def corruption(where: random.Random) -> Forge:
 
 @pytest.mark.no_cover
 async def test_500_random_corruptions_are_found(tmp_path: Path) -> None:
+    # attack 45
     told = await written(tmp_path / "sound")
     keys = Keyring(tmp_path / "sound" / "state").known()
     copy = tmp_path / "copy"

@@ -151,6 +151,7 @@ async def test_append_without_events_waits_for_a_commit_under_way(
 
 
 async def test_full_disk_fails_the_stream_and_not_the_store(tmp_path: Path) -> None:
+    # attack 45
     async with open_store(tmp_path) as store:
         full, fine = store.create("run/full"), store.create("run/fine")
         await full.append(line(1))

@@ -94,6 +94,7 @@ async def test_no_operation_is_for_pages_of_another_port_or_scheme(
 async def test_no_operation_is_for_pages_of_other_origins(
     tmp_path: Path, one: Operation, site: str
 ) -> None:
+    # attack 41
     # a link or a picture is enough for what starts servers, as the list of tools
     async with asking(tmp_path, JSON_SENT | {"sec-fetch-site": site}) as client:
         answer = await refused(one, client)

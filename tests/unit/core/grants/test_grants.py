@@ -146,6 +146,7 @@ def test_rule_without_calls_to_give_never_allows() -> None:
     ],
 )
 def test_pattern(pattern: str, server: str, tool: str, fits: bool) -> None:  # noqa: FBT001
+    # attacks 24 and 25
     assert Pattern.parse(pattern).matches(server, tool) is fits
 
 
@@ -157,6 +158,7 @@ def test_pattern_names_a_server_and_a_tool(text: str) -> None:
 
 
 def test_pattern_has_at_most_three_stars() -> None:
+    # attack 25
     assert Pattern.parse("a*/b*c*").matches("a", "bc")
     with pytest.raises(UsageError, match="more than 3 stars"):
         Pattern.parse("a*/b*c*d*")
@@ -202,6 +204,7 @@ def test_glob_agrees_with_a_matcher_that_tries_everything(
 
 
 def test_glob_made_to_be_slow_is_not() -> None:
+    # attack 25
     pattern = Pattern.parse("s/a*aab*aab*b")
     hostile = "a" * 1_000_000
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from dataclasses import replace
 
 import pytest
@@ -49,6 +50,7 @@ def test_only_a_digest_of_the_secret_is_kept() -> None:  # law 8
 
 
 def test_token_fits_its_own_digest_and_no_other() -> None:
+    # attack 40
     random = FakeEntropy()
     token, other = Token.new(random), Token.new(random)
 
@@ -56,6 +58,19 @@ def test_token_fits_its_own_digest_and_no_other() -> None:
     assert not token.fits(other.digest)
     assert not token.fits("")
     assert not token.fits(None)
+
+
+def test_time_of_a_comparison_tells_nothing_of_a_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # attack 40
+    token, compared = Token.new(FakeEntropy()), list[tuple[bytes, bytes]]()
+    monkeypatch.setattr(hmac, "compare_digest", lambda *two: compared.append(two))
+
+    assert not token.fits(None)
+    assert not token.fits("a")
+    digests = [token.digest.encode()] * 2
+    assert [one for one, _ in compared] == digests
 
 
 def test_digest_of_nothing_lets_nobody_in() -> None:

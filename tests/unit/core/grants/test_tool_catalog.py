@@ -109,6 +109,7 @@ def test_effect_is_what_was_offered() -> None:
 def test_two_tools_of_one_name_are_a_configuration_error(
     names: dict[str, tuple[str, str]], offers: list[object]
 ) -> None:
+    # attack 26
     with pytest.raises(ConfigError, match="two tools would be called") as caught:
         catalogue_for(ALL, names, offers)  # type: ignore[arg-type]
     assert "demo/echo" in str(caught.value)
@@ -261,11 +262,13 @@ def test_a_name_of_a_server_that_could_not_list_its_tools_leads_to_that_tool() -
     "name", ["mcp__demo__x", "mcp__gone__", "mcp__gone__a/b", "other"]
 )
 def test_any_other_name_leads_nowhere(name: str) -> None:
+    # attack 23
     assert reaching({}, ["gone"], gone()).get(name) is None
     assert reaching({}, [], Offered()) == {}
 
 
 def test_a_name_that_could_mean_two_tools_leads_nowhere() -> None:
+    # attack 23
     plain = exposed_name("go.ne", "x")
     assert reaching({}, ["go.ne"], Offered())[plain].tool == "x"
     assert plain not in reaching({}, ["go.ne", "go_ne"], Offered())

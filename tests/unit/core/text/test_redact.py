@@ -47,6 +47,7 @@ def inside(encoded: str, before: int) -> str:
     ],
 )
 def test_secret_is_found_in_every_form(form: str) -> None:  # law 8
+    # attack 46
     assert Redactor([SECRET]).text(f"<{form}>") == f"<{MASK}>"
 
 

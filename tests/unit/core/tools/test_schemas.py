@@ -54,11 +54,13 @@ def chain(length: int) -> dict[str, Any]:
 def test_a_schema_without_a_bound_is_refused(
     schema: dict[str, Any], message: str
 ) -> None:
+    # attack 29
     with pytest.raises(BadBytes, match=message):
         bounded(schema)
 
 
 def test_references_are_counted_as_if_written_out() -> None:
+    # attack 29
     assert bounded(laughs(0)).values < bounded(laughs(5)).values
     assert bounded({"a~b": {}, "c/d": {}, "allOf": [{"$ref": "#/a~0b"}]}).values == 7
     assert bounded({"c/d": [1, 2], "$ref": "#/c~1d/1"}).values == 6

@@ -68,6 +68,7 @@ async def test_an_error_of_the_server_is_raised_with_its_code() -> None:
 async def test_an_answer_that_is_neither_result_nor_error_breaks_the_protocol(
     answer: dict[str, object],
 ) -> None:
+    # attack 33
     wire = Wire()
     call = await wire.ask()
     wire.answer(1, **answer)
@@ -80,6 +81,7 @@ async def test_an_answer_that_is_neither_result_nor_error_breaks_the_protocol(
 async def test_an_answer_to_nothing_is_dropped_and_fails_no_call(
     number: object,
 ) -> None:
+    # attack 33
     wire = Wire()
     call = await wire.ask()
     wire.answer(number)

@@ -26,6 +26,7 @@ HOST = {
 
 
 def test_only_the_named_variables_are_passed_on() -> None:
+    # attack 38
     env = stdio.environment(HOST, {"MINE": "1"})
     here = str(Path(sys.executable).parent)
     assert env == {
@@ -78,6 +79,7 @@ def test_a_long_text_is_cut_and_one_line() -> None:
 
 
 def test_the_children_of_children_are_found_and_ended() -> None:
+    # attack 37
     sleeps = "import subprocess; subprocess.run(['sleep', '60'])"
     with subprocess.Popen(
         [sys.executable, "-S", "-c", f"{sleeps}; print(1, flush=True)"],

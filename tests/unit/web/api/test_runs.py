@@ -124,6 +124,7 @@ async def test_what_is_no_narrowing_starts_no_run(
 
 
 async def test_a_run_of_somebody_else_is_not_found(tmp_path: Path) -> None:
+    # attack 43
     # a foreign id and one that nobody has look the same
     office = Office(tmp_path)
     run_id = await office.start()

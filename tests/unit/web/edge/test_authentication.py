@@ -81,6 +81,7 @@ async def test_whoever_has_a_token_is_what_it_says() -> None:
 
 
 async def test_nobody_is_let_in_without_a_token() -> None:
+    # attack 40
     identity = TokenIdentity(await known(ROW), CLOCK)
 
     refusal = await refused(identity, None)
@@ -107,6 +108,7 @@ async def test_nobody_is_let_in_without_a_token() -> None:
     ],
 )
 async def test_what_is_no_token_is_refused(authorization: str) -> None:
+    # attack 40
     identity = TokenIdentity(await known(ROW), CLOCK)
 
     refusal = await refused(identity, authorization)
@@ -116,6 +118,7 @@ async def test_what_is_no_token_is_refused(authorization: str) -> None:
 
 
 async def test_token_of_another_is_not_known_and_the_secret_decides() -> None:
+    # attack 40
     identity = TokenIdentity(await known(ROW), CLOCK)
     forged = Token(id=TOKEN.id, secret=OTHER.secret)
 

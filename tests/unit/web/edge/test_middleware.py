@@ -74,6 +74,7 @@ def client_of(app: Edge) -> httpx.AsyncClient:
     "host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "a b", "[::1", ""]
 )
 async def test_a_request_for_another_name_is_refused(tmp_path: Path, host: str) -> None:
+    # attack 41
     # that is how pages reach what only the browser can reach
     behind = Behind()
     async with edge_of(Office(tmp_path), behind) as client:
@@ -105,6 +106,7 @@ async def test_names_of_this_machine_and_those_that_are_configured_are_ours(
 
 
 async def test_two_hosts_or_two_origins_are_refused(tmp_path: Path) -> None:
+    # attack 41
     behind = Behind()
     twice = [("host", "127.0.0.1"), ("host", "127.0.0.1")]
     origins = [("origin", "http://localhost"), ("origin", "http://localhost")]
@@ -120,6 +122,7 @@ async def test_two_hosts_or_two_origins_are_refused(tmp_path: Path) -> None:
     "origin", ["null", "https://evil.example", "http://localhost.evil.example", "", "x"]
 )
 async def test_a_page_of_another_origin_is_refused(tmp_path: Path, origin: str) -> None:
+    # attack 41
     behind = Behind()
     async with edge_of(Office(tmp_path), behind) as client:
         refused = await client.post(RUNS, headers={"origin": origin}, json={})
@@ -216,6 +219,7 @@ async def test_every_answer_says_what_browsers_must_not_do(tmp_path: Path) -> No
 
 
 async def test_headers_and_addresses_are_bounded(tmp_path: Path) -> None:
+    # attack 42
     behind = Behind()
     async with edge_of(Office(tmp_path), behind) as client:
         many = await client.get(RUNS, headers={f"x-{n}": "1" for n in range(200)})
@@ -228,6 +232,7 @@ async def test_headers_and_addresses_are_bounded(tmp_path: Path) -> None:
 
 
 async def test_a_large_body_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    # attack 42
     behind = Behind()
     async with edge_of(Office(tmp_path), behind, Serve(body=1000)) as client:
         for length in ("1000000000", "9" * 5000, "1001"):
@@ -269,6 +274,7 @@ async def test_a_body_of_unknown_size_is_read_no_further_than_allowed(
 
 
 async def test_a_packed_body_is_not_unpacked(tmp_path: Path) -> None:
+    # attack 42
     packed = {"content-encoding": "gzip", "content-type": "application/json"}
     async with edge_of(Office(tmp_path), Behind()) as client:
         refused = await client.post(RUNS, headers=packed, content=b"\x1f\x8b")
@@ -293,6 +299,7 @@ async def test_a_packed_body_is_not_unpacked(tmp_path: Path) -> None:
 async def test_json_that_nobody_could_record_is_refused(
     tmp_path: Path, body: bytes
 ) -> None:
+    # attack 42
     kind = {"content-type": "application/json"}
     behind = Behind()
     async with edge_of(Office(tmp_path), behind) as client:
@@ -432,6 +439,7 @@ async def test_what_goes_wrong_inside_is_told_to_nobody(
 async def test_a_path_is_looked_up_and_never_followed(
     tmp_path: Path, path: str
 ) -> None:
+    # attack 43
     async with calling(Office(tmp_path)) as client:
         request = client.build_request("GET", "http://127.0.0.1:8080")
         request.url = request.url.copy_with(raw_path=path.encode())

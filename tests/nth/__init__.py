@@ -1,0 +1,1 @@
+"""Failure of each write of a scene, one at a time."""

@@ -357,7 +357,8 @@ class Host:
             parent = await Recording.load(request.run_id, self.store.reader)
             parent.check_forkable()
             await self.freezes.check(parent.started.agent, request.actor)
-            asked = replace(_scope(run_id, parent.started), actor=request.actor)
+            asked = _scope(run_id, parent.started)
+            asked = replace(asked, actor=request.actor, callers=())
             scope = self._scope(asked, request.private)
             async with self.tools.open(scope) as tools:
                 given = await self._forked(run_id, parent, request, tools)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import cast
 
 from caxton_host.config import Agent, Config
+from caxton_host.config.model import Session
 from caxton_host.core.calls import JSON
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.bounds import NARROW, Bound
@@ -60,13 +61,16 @@ def _tightened(grant: Grant, denied: str) -> Grant:
     return replace(grant, deny=(rule(denied, name="deny[1]"),))
 
 
+#: The agent that is a client.
+SESSION = "dev"
 GRANTS = {
+    SESSION: Grant(allow=(_SEND, _BUY, _FREE)),
     "agent": Grant(allow=(_SEND, _BUY, _FREE, _AGENTS)),
     "helper": Grant(allow=(replace(_SEND, name="help.send"), _HELP, _FREE)),
     "clerk": Grant(allow=(_OWN, _FREE, _AGENTS)),
 }
 #: The tool that each agent may not call after a reload.
-DENIED = {"agent": "set", "helper": "pay", "clerk": "look"}
+DENIED = {SESSION: "look", "agent": "set", "helper": "pay", "clerk": "look"}
 TIGHT = {
     name: _tightened(grant, f"demo/{DENIED[name]}") for name, grant in GRANTS.items()
 }
@@ -104,6 +108,9 @@ def configured(grants: dict[str, Grant]) -> Config:
         )
         for name in PROGRAMS
     }
+    agents[SESSION] = Agent(
+        name=SESSION, grant=grants[SESSION], session=Session(idle=0.5)
+    )
     return Config(store_url="", agents=agents)
 
 

@@ -11,6 +11,7 @@ from caxton_host.core.grants.bounds import bounds_of
 from caxton_host.core.grants.budgets import stored_key
 from caxton_host.core.log.events import (
     ApprovalDecided,
+    ApprovalRequested,
     CallResolved,
     Recorded,
     RunQueued,
@@ -36,7 +37,7 @@ _ENDED = {"RunCompleted", "RunFailed", "RunCancelled"}
 OVER = {"completed", "failed", "cancelled"}
 
 
-def check_form(history: list[Recorded]) -> None:
+def check_form(history: list[Recorded], disk: MemoryStore) -> None:
     events = [one.event for one in history]
     types = [one.type for one in history]
     assert [one.seq for one in history] == [*range(1, len(history) + 1)]
@@ -49,10 +50,29 @@ def check_form(history: list[Recorded]) -> None:
     assert ends == types[-1:]
     made = [event.call for event in events if isinstance(event, ToolInvoked)]
     closed = Counter(end[0] for event in events if event and (end := outcome_of(event)))
-    assert made == [*range(1, len(made) + 1)]
-    assert closed == Counter(made)
+    first = 1 + _inherited(history, disk)
+    asked = {e.call for e in events if isinstance(e, ApprovalRequested)}
+    # A client of a session may not come back for what people were asked about.
+    assert {*made} <= {*range(first, first + len({*made} | asked))}
+    assert made == sorted(made)
+    assert {*range(first, (made or [0])[-1] + 1)} - {*made} <= asked
+    # A fork may begin with another outcome of a call that it inherits.
+    edited = [call for call in closed if call < first]
+    assert len(edited) <= (first > 1)
+    assert closed == Counter([*made, *edited])
     epochs = [event.epoch for event in events if isinstance(event, RunResumed)]
     assert epochs == [*range(2, len(epochs) + 2)]
+
+
+def _inherited(history: Sequence[Recorded], disk: MemoryStore) -> int:
+    """Return how many calls a fork begins with."""
+    started = start_of(history)
+    if not started or not started.forked_from:
+        return 0
+    run_id, seq = started.forked_from["run"], started.forked_from["seq"]
+    above = disk.streams[f"run/{run_id}"]
+    calls = sum(isinstance(one.event, ToolInvoked) for one in above[: cast("int", seq)])
+    return calls + _inherited(above, disk)
 
 
 def check_effects(run_id: str, history: list[Recorded], world: World) -> None:
@@ -67,7 +87,7 @@ def check_effects(run_id: str, history: list[Recorded], world: World) -> None:
         elif isinstance(event, ApprovalDecided):
             assert event.call not in intents
             said.setdefault(event.call, []).append(event)
-        elif isinstance(event, ToolCompleted):
+        elif isinstance(event, ToolCompleted) and event.call in intents:
             intent = intents[event.call]
             assert done[event.call] >= 1 or _has_child(intent, run_id, world)
     _check_doubts(history, intents)

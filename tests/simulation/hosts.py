@@ -9,7 +9,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from caxton_host.core.calls import JSON
+from caxton_host.core.calls import JSON, Completed
+from caxton_host.core.clients import ABI
 from caxton_host.core.grants.approvals import Verdict
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.limits import Limits
@@ -34,7 +35,8 @@ from caxton_host.runs.freezing import FreezeWatch, freeze, thaw
 from caxton_host.runs.host import Host
 from caxton_host.runs.recording import Recording
 from caxton_host.runs.replay import replay
-from caxton_host.runs.run_request import RunRequest
+from caxton_host.runs.run_request import ForkRequest, RunRequest
+from caxton_host.service.sessions import Sessions
 from caxton_host.telemetry import NoTelemetry
 
 from .agents import CONFIGS, GRANTS, NARROWED, PEOPLE, TIGHT, WHO, Programs
@@ -47,6 +49,7 @@ from .checks import (
     check_tables,
     check_tightened,
 )
+from .clients import Visitor
 from .loop import Process, SimLoop
 from .world import Sandbox, Store, Tools, World, answer, start_of
 
@@ -62,6 +65,14 @@ _FROZEN: tuple[tuple[str, str], ...] = (
 _LATE = (
     *("already", "not a call in doubt", "wait for an approval", "time to decide"),
     *("has approved it", "started the run", "is frozen"),
+)
+#: Why a run cannot be forked there.
+_UNFIT = (
+    "cannot fork",
+    "is frozen",
+    "not of a call",
+    "is in doubt beside",
+    "ancestors",
 )
 _WORDS: tuple[Verdict | None, ...] = ("approve", "approve", "deny", None)
 _LIKELY = {
@@ -102,6 +113,9 @@ class Living(Process):
             freezes=freezes,
             present=self.granted,
         )
+        self.sessions = Sessions.of(
+            self.host, self.store, lambda: CONFIGS[self.is_tight]
+        )
         self._busy: set[asyncio.Task[None]] = set()
         self._mine: set[str] = set()
 
@@ -128,7 +142,7 @@ class Living(Process):
     async def live(self) -> None:
         """Take over abandoned runs, and start new ones."""
         await self.store.leases.join(self.host.stream or "")
-        async with self.host.freezes.watching():
+        async with self.host.freezes.watching(), self.sessions.running():
             await self._live()
 
     async def _live(self) -> None:
@@ -145,6 +159,8 @@ class Living(Process):
                 self.interrupt()
             if story.chance.random() < 0.03:
                 self._stop_one()
+            if story.forks and story.chance.random() < 0.05:
+                self._fork_one()
             await story.world.pause(0.1)
             await asyncio.sleep(0.001)
 
@@ -152,6 +168,34 @@ class Living(Process):
         """Return the runs that no living host drives."""
         rows = await self.store.reader.runs(_STEPS, RunFilter(state="suspended"))
         return [row.run_id for row in [*rows, *await self.store.leases.idle()]]
+
+    def _fork_one(self) -> None:
+        """Fork some run, at some event, with another answer or as it is."""
+        story, disk = self.story, self.story.world.disk
+        known = [row.run_id for row in disk.rows.values() if story.is_known(row.run_id)]
+        known = [run for run in known if story.started(run).abi != ABI]
+        if not known:
+            return
+        story.forks -= 1
+        run_id = story.chance.choice(known)
+        other = Completed(message="other", data={"cost": 1})
+        request = ForkRequest(
+            run_id=run_id,
+            seq=story.chance.randrange(len(disk.streams[f"run/{run_id}"])) + 1,
+            actor=WHO,
+            grant=self.granted(story.started(run_id).agent),
+            edited=other if story.chance.random() < 0.3 else None,
+        )
+        self._spawn("", self._fork(request))
+
+    async def _fork(self, request: ForkRequest) -> None:
+        try:
+            await self.host.fork(request)
+            self.story.world.met["fork"] += 1
+        except (StoreError, UsageError) as exc:
+            if not (isinstance(exc, StoreError) or any(t in str(exc) for t in _UNFIT)):
+                raise
+            self.story.world.met["no fork"] += 1
 
     def _stop_one(self) -> None:
         """Cancel a run; or suspend one that no other called, as a host that stops."""
@@ -200,6 +244,10 @@ class Living(Process):
             if recording.state == "suspended":
                 await self._resolve(recording)
                 await self._decide(recording)
+            if recording.is_session:
+                if self.story.visitor.is_gone:
+                    await cancel_idle(self.store, run_id, WHO, "its client is gone")
+                return  # Its client goes on with it.
             if parent := recording.started.parent:
                 if parent not in self.story._going_on():
                     await cancel_idle(self.store, run_id, WHO, "it is left")
@@ -255,6 +303,10 @@ class Story:
         to_start: Runs that no host has started yet.
 
         crashes: Number of steps after which a host dies.
+
+        visitor: A client of a session.
+
+        forks: How many are still to be made.
     """
 
     seed: int
@@ -262,6 +314,8 @@ class Story:
     world: World = field(init=False)
     to_start: list[RunRequest] = field(init=False)
     crashes: set[int] = field(init=False)
+    visitor: Visitor = field(init=False)
+    forks: int = 2
     steps: int = 0
 
     def __post_init__(self) -> None:
@@ -276,6 +330,7 @@ class Story:
             self.chance.randrange(1, 600) for _ in range(self.chance.randrange(12))
         }
         self.numbers = iter(range(_STEPS))
+        self.visitor = Visitor(self.world)
 
     def _request(self) -> RunRequest:
         count = self.chance.randrange(1, 7)
@@ -321,6 +376,7 @@ class Story:
                 *(self._place(n) for n in range(_HOSTS)),
                 self._freeze(),
                 self._configure(),
+                self.visitor.visit(),
             )
             assert not self.world.wrong, self.world.wrong
             check_tables(self.world.disk)
@@ -357,6 +413,7 @@ class Story:
         while not self.over():
             await self.world.pause()
             living = Living(self, number)
+            self.visitor.living[number % _HOSTS] = living
             task = self.world.spawn(living, living.begin)
             while living.alive and not task.done():  # noqa: ASYNC110 -- virtual
                 await asyncio.sleep(0.01)
@@ -366,7 +423,7 @@ class Story:
             number += _HOSTS
 
     def over(self) -> bool:
-        return not (self.to_start or self._going_on())
+        return not (self.to_start or self._going_on()) and self.visitor.is_gone
 
     def _going_on(self) -> list[str]:
         rows = self.world.disk.rows.values()
@@ -398,10 +455,12 @@ class Story:
 
     async def _check(self, run_id: str) -> None:
         history = await self.world.disk.reader.read(f"run/{run_id}")
-        check_form(history)
+        check_form(history, self.world.disk)
         check_effects(run_id, history, self.world)
         check_bounds(history)
         check_tightened(history, self.world)
+        if self.started(run_id).abi == ABI:
+            return  # A session cannot be executed again.
         sound = Sandbox(self.world, sound=True)
         again = await replay(
             run_id, store=self.world.disk.reader, sandbox=sound, telemetry=NoTelemetry()

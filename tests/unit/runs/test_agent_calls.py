@@ -29,6 +29,7 @@ from caxton_host.lib import codec
 from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.runs.approvals import Word, say
 from caxton_host.runs.replay import replay
+from caxton_host.runs.run_request import ForkRequest
 from caxton_host.telemetry import NoTelemetry
 from caxton_host.testing import FakeSandbox, Script
 from tests.family import ANN, Family, allowing, asking, call, child_of, grant, output
@@ -100,6 +101,27 @@ async def test_a_call_of_an_agent_is_answered_by_a_run_of_its_own(
     assert isinstance(completed.data, dict)
     assert completed.data["structuredContent"] == child_end.output
     assert isinstance(end, RunCompleted)
+
+
+async def test_what_a_fork_of_a_called_run_calls_is_of_the_family_of_the_fork(
+    tmp_path: Path,
+) -> None:
+    # law 4: shared budgets go by the run at the top, and so does who may stop it
+    scripts = {
+        "editor": asking("agents/planner"),
+        "planner": asking("agents/reader"),
+        "reader": LOOKING,
+    }
+    every = grant("agents/*", "demo/*")
+    answers = {("demo", "look"): "clear"}
+    family = Family(tmp_path, scripts, dict.fromkeys(scripts, every), answers)
+    planner = child_of(await family.run("editor"))
+    wanted = ForkRequest(run_id=planner, seq=1, actor=ANN, grant=every)
+
+    fork = await family.host().fork(wanted)
+
+    assert (await family.started(fork)).callers == ()
+    assert (await family.started(child_of(fork))).callers == (fork,)
 
 
 async def test_a_child_needs_the_permission_of_both_grants(tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ class Line:
 
         error: Why it takes no more events.
 
+        over: Whether its run has ended, or is suspended: nobody drives it.
+
         projection: Of a run: of its committed events.
     """
 
@@ -58,6 +60,7 @@ class Line:
     outstanding: int = 0
     places: bool = True
     error: StoreError | None = None
+    over: bool = False
     projection: Projection | None = None
 
 

@@ -304,7 +304,7 @@ class Leases:
 
     def _drives(self, stream: str) -> bool:
         line = self._lines.get(stream)
-        return line is not None and line.error is None
+        return line is not None and line.error is None and not line.over
 
     async def aclose(self) -> None:
         """Release the lease of this host."""

@@ -275,7 +275,9 @@ class Writer:
         group.settled, group.outcome = True, outcome
         if isinstance(outcome, StoreError):
             group.line.error = outcome
-        elif outcome is None and group.blobs:
+        elif outcome is None and group.drafts:
+            group.line.over = group.drafts[-1].type in _OVER
+        if outcome is None and group.blobs:
             large = (k for k, data in group.blobs.items() if len(data) > _SMALL)
             self._stored.update(large)
         if group.future is not None:

@@ -59,3 +59,5 @@ def test_all_that_can_go_wrong_does() -> None:
     assert {"child", "ChildSuspended", "Halted", "reload"} <= found.keys()
     assert {"froze agent", "froze server", "froze token"} <= found.keys()
     assert {"refused", "interrupts", "stopped"} <= found.keys()
+    assert {"fork", "no fork"} <= found.keys()
+    assert {"told Completed", "told Asked", "told Denied", "no answer"} <= found.keys()

@@ -10,7 +10,7 @@ import anyio
 import psycopg
 import pytest
 
-from caxton_host.core.log.events import RunResumed, ToolRetried
+from caxton_host.core.log.events import RunResumed, RunSuspended, ToolRetried
 from caxton_host.errors import BusyError, LeaseLost, ReadOnlyError, StoreError
 from caxton_host.lib.machine import SystemClock
 from caxton_host.store import leases_postgres
@@ -278,6 +278,28 @@ async def test_host_that_let_go_of_a_run_can_take_it_up_again(
         assert again.holds()
         assert not log.holds()
         await again.append(ToolRetried(call=1, attempt=2, reason="resumed"))
+
+
+async def test_claim_that_is_given_up_once_it_is_stored_leaves_nothing_behind(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # law 10: the host passed for one that drives the run, for as long as it lived
+    def given_up(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    async with opened(database) as store:
+        await store.leases.join(ONE)
+        log = store.create("run/1")  # Kept: by the writer, or by the error of a task.
+        await log.append(run_started(), RunSuspended(reason="host_stopped"))
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "_log", given_up)
+            with pytest.raises(asyncio.CancelledError):
+                await store.claim("run/1", resumed(ONE), after=2)
+
+        assert [row.run_id for row in await store.leases.idle()] == ["1"]
+        again = await store.claim("run/1", resumed(ONE), after=3)
+        assert again.holds()
+        assert await store.leases.idle() == []
 
 
 async def test_lost_connection_is_made_again(

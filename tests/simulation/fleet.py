@@ -340,7 +340,7 @@ class Fleet(Story):
 
     async def _check(self, run_id: str) -> None:
         history = self.world.disk.streams[f"run/{run_id}"]
-        check_form(history)
+        check_form(history, self.world.disk)
         if start_of(history):
             check_effects(run_id, history, self.world)
             check_bounds(history)

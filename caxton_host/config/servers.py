@@ -390,7 +390,7 @@ def _check_certificate(found: Mapping[str, Any], at: At) -> None:
         raise at.key("client_key").error(
             "has no certificate", fix='write client_cert = "FILE"'
         )
-    if "client_cert" in found and urlsplit(found.get("url", "")).scheme != "https":
+    if "client_cert" in found and urlsplit(str(found.get("url", ""))).scheme != "https":
         raise at.key("client_cert").error(
             "is for servers that have an https url", fix="remove it"
         )

@@ -23,6 +23,7 @@ from functools import cache
 from pathlib import Path
 
 from ...core.tools.confinement import (
+    NOT_CONFINED,
     PROCESSES,
     Confine,
     Machine,

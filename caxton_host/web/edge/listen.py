@@ -216,7 +216,7 @@ async def listening(
             backlog=_AT_ONCE,
             timeout_keep_alive=_IDLE,
             timeout_graceful_shutdown=_LAST,
-            ssl_context_factory=(lambda *_: live.context) if live else None,
+            ssl_context_factory=live.for_listener if live else None,
         )
     )
     async with contextlib.AsyncExitStack() as stack:

@@ -109,6 +109,10 @@ class LiveCertificate:
         self.context = files.load()
         self.context.sni_callback = self._choose
 
+    def for_listener(self, *_: object) -> ssl.SSLContext:
+        """Return the context of the listener, which asks with its own configuration."""
+        return self.context
+
     def _choose(
         self, tls: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _: ssl.SSLContext
     ) -> None:

@@ -21,7 +21,7 @@ from .source import At
 #: Programs that download what they run at each start, and that start it elsewhere.
 _DOWNLOADS = {"npx", "pnpx", "pnpm", "yarn", "bunx", "uvx", "uv", "pipx"}
 _ELSEWHERE = {"docker", "podman", "nerdctl"}
-_EXAMPLE = """{ read = ["docs"], write = ["out"], connect = ["api.example.com:443"] }"""
+_MORE = """or { read = ["docs"], write = ["out"], connect = ["api.example.com:443"] }"""
 
 _SQLITE = "sqlite:///"
 
@@ -104,27 +104,21 @@ def _check(granted: tuple[str, ...], held: tuple[str, ...], at: At) -> None:
 
 def usual(command: Sequence[str]) -> str:
     """
-    Return the lines that confine a new server, and say how to let it do more.
+    Return the line that confines a new server, and says how to let it do more.
 
     It may read the folders that its arguments name.
 
-    >>> print(usual(["crm-server", "--verbose"]))
-    # Its program, a scratch folder, no network. To let it do more:
-    # confine = { read = ["docs"], write = ["out"], connect = ["api.example.com:443"] }
-    confine = "strict"
-    <BLANKLINE>
+    >>> print(usual(["npx", "crm-server"]), end="")
+    confine = { network = "host" }  # npx downloads it; installed, it needs no network
     """
     program = Path(command[0]).name
     if program in _ELSEWHERE:
-        return f"# Not confined here: {program} starts it, with limits of its own.\n"
+        return f"# Not confined: {program} starts it elsewhere.\n"
     named = [word for word in command[1:] if Path(word).is_absolute()]
     read = [word for word in named if Path(word).is_dir()]
     more: dict[str, object] = {"read": read} if read else {}
-    why = "Its program, a scratch folder, no network."
+    why = _MORE
     if program in _DOWNLOADS:
         more["network"] = "host"
-        why = f"{program} downloads it at each start. Installed, it needs no network."
-    return (
-        f"# {why} To let it do more:\n# confine = {_EXAMPLE}\n"
-        f"confine = {value_text(more or 'strict')}\n"
-    )
+        why = f"{program} downloads it; installed, it needs no network"
+    return f"confine = {value_text(more or 'strict')}  # {why}\n"

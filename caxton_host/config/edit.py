@@ -28,7 +28,8 @@ from .source import At, Secrets, Source, is_reference, sounds_secret
 _NEW_FILE = "version = 1\n"
 _SPOKEN = frozenset({"transport", "type"})
 _PLACE = frozenset({"command", "args", "url"}) | _SPOKEN
-_OF_COMMAND, _OF_URL = frozenset({"env", "cwd"}), frozenset({"headers", "oauth"})
+_OF_COMMAND = frozenset({"env", "cwd", "confine"})
+_OF_URL = frozenset({"headers", "oauth"})
 
 
 class Keys(TypedDict, total=False):

@@ -352,6 +352,21 @@ def test_the_page_about_grants(shell: Shell) -> None:
 _LONG = {"caxton grant what-if new.toml --since 7d"}
 
 
+def test_the_page_about_confined_servers(shell: Shell) -> None:
+    page = ROOT / "docs" / "how-to" / "confine-servers.md"
+    typed: list[str] = []
+    for language, _, text in blocks(page):
+        for line in commands(language, text):
+            told = type_in(shell, line)
+            assert "Landlock version" in told or line.startswith("caxton server add")
+            typed.append(line)
+        if language == "toml":
+            shell.write("caxton.toml", "version = 1\n" + text)
+            assert shell("config", "show").code == 0
+            shell.write("caxton.toml", "version = 1\n")
+    assert typed[-1] == "caxton server test time"
+
+
 def test_the_configuration_that_the_readme_shows_is_one(shell: Shell) -> None:
     time = {"command": "python", "args": ["-m", "mcp_server_time"]}
     for language, _, text in blocks(README):

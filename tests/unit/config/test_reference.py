@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from caxton_host.config import servers, tools
+from caxton_host.config import confinement, servers, tools
 from caxton_host.config.show import SETTINGS
 
 from .keys import listing
@@ -16,6 +16,7 @@ PAGES = Path(__file__).resolve().parents[3] / "docs" / "reference"
 
 #: Tables within a table.
 NESTED = {
+    "confine": "_CONFINE",
     "oauth": "_OAUTH",
     "resources": "_RESOURCES",
     "restart": "_RESTART",
@@ -26,7 +27,7 @@ NESTED = {
 
 
 def keys(name: str) -> Iterator[str]:
-    table: dict[str, Any] = (vars(tools) | vars(servers))[name]
+    table: dict[str, Any] = (vars(confinement) | vars(tools) | vars(servers))[name]
     for key in table:
         inner = NESTED.get(key)
         if inner is None:
@@ -45,7 +46,7 @@ def documented(heading: str, page: str = "servers.md") -> set[str]:
 
 def test_every_key_of_a_server_stands_on_the_page() -> None:
     found = documented("Keys of a server")
-    assert found - {"resources"} == {*keys("_SERVER")}
+    assert found - {"resources", "confine"} == {*keys("_SERVER")}
 
 
 def test_every_key_of_a_tool_stands_on_the_page() -> None:

@@ -48,7 +48,8 @@ async def test_servers_are_added_changed_and_removed(tmp_path: Path) -> None:
         added = await client.post("/api/v1/servers", json=ADDED)
         assert path.read_text() == (
             f'{TEXT}\n[servers.time]\ncommand = "time-server"\nargs = ["-v"]\n'
-            'env = { TZ = "UTC" }\n'
+            'env = { TZ = "UTC" }\nconfine = "strict"  # or { read = ["docs"], '
+            'write = ["out"], connect = ["api.example.com:443"] }\n'
         )
         url = {"url": "https://time.example/mcp"}
         changed = await client.put("/api/v1/servers/time", json=url)

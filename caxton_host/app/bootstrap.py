@@ -34,7 +34,13 @@ from ..config import Config, Paths
 from ..core.calls import JSON
 from ..core.limits import Places
 from ..core.log.checkpoint import Note
-from ..core.log.events import ConfigLoaded, Event, HostStarted, ToolProgress
+from ..core.log.events import (
+    AuditFailed,
+    ConfigLoaded,
+    Event,
+    HostStarted,
+    ToolProgress,
+)
 from ..core.names import uuid7
 from ..core.text.redact import Redactor
 from ..core.text.trace_context import trace_of
@@ -168,6 +174,9 @@ async def running(  # noqa: PLR0913 -- what a host is made of
             counts.happened(event)
             queue(event)
 
+        def outage(what: str) -> None:
+            tell(AuditFailed(what=what, reason="it takes no checkpoint"))
+
         # Opened first and closed first, so it has a stack of its own: the last events
         # of a server are still stored.
         async with contextlib.AsyncExitStack() as servers:
@@ -197,6 +206,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                     Keyring(paths.state),
                     paths.state,
                     counts,
+                    outage,
                 )
             )
             protocols.settle(store.server_protocols)
@@ -285,6 +295,7 @@ async def open_signed(
     signer: Signer,
     state: Path,
     counts: Sink | None = None,
+    outage: Callable[[str], None] = lambda _: None,
     *,
     accept: bool = False,
 ) -> AsyncGenerator[SqlStore]:
@@ -300,6 +311,8 @@ async def open_signed(
 
         counts: Takes transactions, and how checkpoints are delivered.
 
+        outage: Called with ``anchor`` or ``witness`` once it has taken none for long.
+
         accept: See `open_store`.
 
     Raises:
@@ -311,13 +324,21 @@ async def open_signed(
         anchors: dict[str, Anchor] = {}
         counts = counts or Sink()
 
+        def failing(what: str) -> Callable[[bool], None]:
+            def failed(lasts: bool) -> None:  # noqa: FBT001 -- as it is called
+                counts.anchor_failed()
+                if lasts:
+                    outage(what)
+
+            return failed
+
         def lags() -> list[Point]:
             return [(SINK_LAG, one.behind_s, (name,)) for name, one in anchors.items()]
 
         if config.audit.anchor is not None:
             from ..store.anchors import anchor  # noqa: PLC0415 -- httpx, only with an anchor
 
-            to = anchor(config.audit.anchor, counts.anchor_failed, proxy=config.proxy)
+            to = anchor(config.audit.anchor, failing("anchor"), proxy=config.proxy)
             anchors["anchor"] = await stack.enter_async_context(to)
 
         def on_seal(note: Note) -> None:
@@ -338,7 +359,7 @@ async def open_signed(
         if config.audit.witnesses:
             from .witnessing import cosigning  # noqa: PLC0415 -- httpx, only with witnesses
 
-            asking = cosigning(config, store, state, counts.anchor_failed)
+            asking = cosigning(config, store, state, failing("witness"))
             anchors["witnesses"] = await stack.enter_async_context(asking)
             # The last events are signed before the witnesses are left.
             stack.push_async_callback(sign, store)

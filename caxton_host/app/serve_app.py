@@ -40,6 +40,7 @@ from ..service.scheduling import Scheduler
 from ..service.verifying import Verifying
 from .bootstrap import Running, announced, library_of, new_stream, running
 from .maintenance import Maintenance, keeping_for
+from .notifying import Notifier
 from .placement import placement_of
 from .retention import SERVICE, retaining
 from .service_manager import notify, signs_of_life
@@ -79,6 +80,8 @@ class Serving:
         verifying: Verifies it on request.
 
         visits: Who is signed in to the console; ``None``: it has none.
+
+        notifier: Sends notices to people.
     """
 
     up: Running
@@ -87,14 +90,18 @@ class Serving:
     keeper: Maintenance = field(init=False)
     verifying: Verifying = field(init=False)
     visits: Visits | None = field(default=None, init=False)
+    notifier: Notifier | None = field(default=None, init=False)
     _taking: list[asyncio.Task[None]] = field(
         default_factory=list[asyncio.Task[None]], init=False
     )
 
     def begin(self) -> None:
-        """Start to resume runs that no host drives, and to start those that are due."""
+        """Start to resume runs and to start those that are due, and to send notices."""
         due, placer = Scheduler(service=self.service), self.service.placer
-        for watch in (self.resumer.watch, placer.watch, placer.look_after, due.watch):
+        watches = [self.resumer.watch, placer.watch, placer.look_after, due.watch]
+        if self.notifier:
+            watches.append(self.notifier.watch)
+        for watch in watches:
             self._taking.append(asyncio.create_task(watch()))
 
     async def drain(self, drain: float | Literal["hand_over"]) -> int:
@@ -211,6 +218,13 @@ async def serving(
             clock=up.host.clock,
             tokens=paths.tokens,
             started_at=up.host.clock.now(),
+        )
+        it.verifying.record = up.stream.queue
+        it.notifier = Notifier(
+            store=up.store,
+            host=str(up.host.stream),
+            config=service.config,
+            failed=up.telemetry.counts.notice_failed,
         )
         try:
             async with (

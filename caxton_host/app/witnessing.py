@@ -216,7 +216,7 @@ def folder_of(state: Path) -> Path:
 
 @asynccontextmanager
 async def cosigning(
-    config: Config, store: SqlStore, state: Path, on_failure: Callable[[], None]
+    config: Config, store: SqlStore, state: Path, on_failure: Callable[[bool], None]
 ) -> AsyncGenerator[Anchor]:
     """Give what has the newest checkpoint cosigned by the witnesses that are named."""
     from ..store.anchors import Anchor  # noqa: PLC0415 -- only with witnesses

@@ -51,6 +51,7 @@ COMMANDS = {
     "schedule": "List, pause and start what runs by the clock.",
     "freeze": "Stop the calls of an agent, a token, a server or a schedule.",
     "thaw": "Let what is frozen make calls again.",
+    "notify": "Test where notices are sent.",
     "config": "Check, show, import and reload the configuration.",
     "db": "Migrate, copy and archive the event store.",
     "doctor": "Check this machine's prerequisites.",
@@ -71,7 +72,7 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 #: Commands that work only on this machine.
 _HERE = {
     *("db", "demo", "doctor", "init", "mcp", "program", "runtime", "serve", "ui"),
-    *("support-bundle", "witness"),
+    *("notify", "support-bundle", "witness"),
 }
 
 #: Options that these commands do not take.

@@ -250,6 +250,8 @@ def list_(host: HostApi, as_json: bool) -> None:
             for agent in agents
         ),
     )
+    if not agents:
+        note("no agent is configured; `caxton init` writes a configuration with one")
 
 
 def _pinned_by(pin: Mapping[str, Any] | None) -> str:

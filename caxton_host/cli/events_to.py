@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -57,7 +58,7 @@ async def deliver(
     delivery = Delivery(
         sink=sink,
         render=SHOWN.get(format_, line_document),
-        save=lambda text: replace_file(cursor, f"{text}\n".encode()),
+        save=lambda text: asyncio.to_thread(replace_file, cursor, f"{text}\n".encode()),
         failed=lambda exc: note(
             f"warning: events are not delivered, trying again: {exc}"
             if exc
@@ -123,7 +124,7 @@ def _sink(host: HostApi, to: str, cursor: Path, bearer: Path | None) -> Sink:
         to,
         host.look("http").proxy,
         kind="application/x-ndjson",
-        headers=partial(_headers, bearer),
+        headers=lambda _: _headers(bearer),
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
 from ..core.calls import JSON
+from ..core.text.urls import in_the_clear
 from ..core.tools.servers import Rate
 from ..errors import ConfigError
 from .source import At, ErrorCollector
@@ -398,6 +399,18 @@ def url(value: object, at: At) -> str:
     """Read a URL without credentials."""
     address = text(value, at)
     check_url(address, at)
+    return address
+
+
+@shaped(STRING)
+def safe_url(value: object, at: At) -> str:
+    """Read a URL of ``https``, or of ``http`` on this machine."""
+    address = url(value, at)
+    if in_the_clear(address):
+        raise at.error(
+            "is not https: it could be changed in transit",
+            fix="write its https address",
+        )
     return address
 
 

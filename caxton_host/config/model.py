@@ -13,6 +13,7 @@ from ..core.grants.budgets import Period
 from ..core.grants.grants import Grant
 from ..core.limits import Limits, Places
 from ..core.log.checkpoint import Verifier
+from ..core.log.notices import CAUSES
 from ..core.log.retention import Retention
 from ..core.names import AGENTS, nearest
 from ..core.pins import Pin
@@ -355,6 +356,8 @@ class Serve:
             nobody connects; ``None``: none are asked for.
 
         allow_unauthenticated: Treat unauthenticated callers as the local user.
+
+        public_url: Where people reach the console, for links to it; ``None``: unknown.
     """
 
     host: str = "127.0.0.1"
@@ -378,6 +381,7 @@ class Serve:
     trusted_proxies: tuple[str, ...] = ()
     client_ca: str | None = None
     allow_unauthenticated: bool = False
+    public_url: str | None = None
 
     @property
     def each(self) -> int:
@@ -424,6 +428,31 @@ class Schedule:
     def actor(self) -> dict[str, JSON]:
         """The actor of its runs."""
         return {"kind": "schedule", "id": self.name, "authenticated": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """
+    Where notices are sent: ``[notify.NAME]``.
+
+    Attributes:
+        url: Takes them, as webhooks.
+
+        secrets: What each is signed with; one signature for each.
+
+        events: The types of notices; see `core.log.notices.CAUSES`.
+
+        window: Seconds in which notices that are alike are counted, not sent.
+
+        max_age: Seconds after which a notice is not sent any more.
+    """
+
+    name: str
+    url: str = field(repr=False)
+    secrets: tuple[bytes, ...] = field(repr=False)
+    events: tuple[str, ...] = CAUSES
+    window: float = 300.0
+    max_age: float = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -508,6 +537,7 @@ class Config:
     serve: Serve = field(default_factory=Serve)
     engine: Literal["in process", "procrastinate"] = "in process"
     schedules: Mapping[str, Schedule] = field(default_factory=dict[str, Schedule])
+    notify: Mapping[str, Destination] = field(default_factory=dict[str, Destination])
 
     @property
     def sessions(self) -> dict[str, Agent]:

@@ -11,7 +11,6 @@ from ..core.log.checkpoint import COSIGNATURE, Verifier, parse_key
 from ..core.log.witnesses import MAX_WITNESSES
 from ..core.text.templates import texts
 from ..core.text.trace_context import BAGGAGE
-from ..core.text.urls import in_the_clear
 from ..core.tools.contexts import RESERVED
 from ..core.tools.servers import ServerConfig
 from ..errors import BadBytes
@@ -19,6 +18,7 @@ from . import fields as f
 from .agents import agent, agent_name, session
 from .fields import STRING, array, object_, shape_of, shaped
 from .model import TRACE_ID, Audit, ContextVar, TelemetrySettings, Witness
+from .notify import destination
 from .retention import retention
 from .rules import DEFS
 from .schedules import schedule
@@ -58,14 +58,6 @@ def _key(value: object, at: At) -> bytes:
 
 
 @shaped(STRING)
-def _url_of_witness(value: object, at: At) -> str:
-    address = f.url(value, at)
-    if in_the_clear(address):
-        raise at.error("is not https", fix='write it like: "https://HOST/PATH"')
-    return address
-
-
-@shaped(STRING)
 def _verifier(value: object, at: At) -> Verifier:
     try:
         return Verifier.parse(f.text(value, at), COSIGNATURE)
@@ -76,7 +68,7 @@ def _verifier(value: object, at: At) -> Verifier:
         ) from None
 
 
-_WITNESS: f.Fields = {"url": ("url", _url_of_witness), "key": ("key", _verifier)}
+_WITNESS: f.Fields = {"url": ("url", f.safe_url), "key": ("key", _verifier)}
 
 
 @shaped(object_(_WITNESS, "url", "key"))
@@ -335,6 +327,7 @@ TOP: f.Fields = {
     "agents": ("agents", f.mapped(agent, agent_name)),
     "sessions": ("sessions", f.mapped(session, agent_name)),
     "schedules": ("schedules", f.mapped(schedule, agent_name)),
+    "notify": ("notify", f.mapped(destination, agent_name)),
 }
 
 

@@ -9,7 +9,7 @@ from ipaddress import ip_network
 from typing import Any
 
 from ..core.grants.principals import SIGNATURES
-from ..core.text.urls import in_the_clear, is_loopback, parts_of
+from ..core.text.urls import is_loopback, parts_of
 from ..core.tools.servers import Rate
 from ..errors import ConfigError
 from . import fields as f
@@ -96,17 +96,6 @@ def _per_minute(value: object, at: At) -> int:
 
 
 @shaped(STRING)
-def _safe_url(value: object, at: At) -> str:
-    address = f.url(value, at)
-    if in_the_clear(address):
-        raise at.error(
-            "is not https: it could be changed in transit",
-            fix="write its https address",
-        )
-    return address
-
-
-@shaped(STRING)
 def _audience(value: object, at: At) -> str:
     audience = f.text(value, at)
     if not _AUDIENCE.fullmatch(audience) or parts_of(audience) is None:
@@ -145,10 +134,10 @@ def _algorithms(value: object, at: At) -> tuple[str, ...]:
 
 
 _OAUTH: f.Fields = {
-    "issuer": ("issuer", _safe_url),
+    "issuer": ("issuer", f.safe_url),
     "audience": ("audience", _audience),
     "algorithms": ("algorithms", _algorithms),
-    "jwks": ("jwks", _safe_url),
+    "jwks": ("jwks", f.safe_url),
     "tenant_claim": ("tenant_claim", _claim),
     "client_id": ("client_id", _client_word),
     "scope": ("scope", _client_word),
@@ -198,6 +187,7 @@ _SERVE: f.Fields = {
     "trusted_proxies": ("trusted_proxies", f.listed(_network)),
     "client_ca": ("client_ca", f.file),
     "allow_unauthenticated": ("allow_unauthenticated", f.flag),
+    "public_url": ("public_url", f.url),
 }
 
 

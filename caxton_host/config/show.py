@@ -91,6 +91,16 @@ def describe(config: Config) -> dict[str, JSON]:
             if agent.session
         },
         "schedules": {name: asdict(one) for name, one in config.schedules.items()},
+        "notify": {
+            name: {
+                "url": mask(one.url),
+                "secret": _HIDDEN,
+                "events": [*one.events],
+                "window": one.window,
+                "max_age": one.max_age,
+            }
+            for name, one in config.notify.items()
+        },
         "warnings": [*config.warnings],
     }
 

@@ -30,7 +30,7 @@ from ..core.log.events import RunSuspended
 from ..core.log.requests import Request
 from ..core.log.runs import GOING_ON
 from ..core.names import stream_of
-from ..errors import BusyError, CaxtonError, StoreError, UsageError
+from ..errors import BusyError, CaxtonError, LogBrokenError, StoreError, UsageError
 from ..runs.cancellation import cancel_idle
 from ..runs.recording import Recording
 from .run_service import HOST, Service
@@ -39,6 +39,9 @@ logger = logging.getLogger("caxton_host")
 
 #: Seconds between two searches, and before what is left to others is taken.
 _EVERY_S, _PATIENCE_S = 60.0, 1.0
+
+#: Seconds before a run that cannot be read is tried again, at most.
+_LONGEST_S = 300.0
 
 #: How many times more hosts may take a run after each time that it was left.
 _MORE = 8
@@ -73,6 +76,8 @@ class Resumer:
     _seen: dict[str, int] = field(default_factory=dict[str, int], init=False)
     # Runs that were left to other hosts, and how often.
     _left: Counter[str] = field(default_factory=Counter[str], init=False)
+    # Runs that could not be read, and how often in a row.
+    _failed: Counter[str] = field(default_factory=Counter[str], init=False)
     # Runs that are being checked, or wait for a place.
     _looking: set[str] = field(default_factory=set[str], init=False)
     _at_once: asyncio.Semaphore = field(
@@ -80,6 +85,8 @@ class Resumer:
     )
     # When the next of those is due that were not looked at, in microseconds.
     _next: int | None = field(default=None, init=False)
+    # The last search failed.
+    _away: bool = field(default=False, init=False)
     # Runs are to be searched for.
     _all: bool = field(default=False, init=False)
     # Set when there is a run to check.
@@ -142,9 +149,12 @@ class Resumer:
             next_due = await store.reader.next_due(now)
             hosts = await store.leases.hosts()
         except StoreError as exc:
-            logger.warning("runs that wait cannot be read: %s", exc)
+            if not self._away:
+                logger.warning("runs that wait cannot be read: %s", exc)
+            self._away = True
             self._search_soon()
             return
+        self._away = False
         if next_due is not None:
             self._search_at(next_due)
         await self.service.placer.look_at([row for row in idle if not row.epoch])
@@ -154,6 +164,7 @@ class Resumer:
             run_id
             for run_id, epoch in found.items()
             if self._seen.get(run_id) != epoch
+            and run_id not in self._failed
             and not self.service.background.drives(run_id)
         }
         mine = self._part(fresh, hosts)
@@ -202,13 +213,17 @@ class Resumer:
         try:
             async with self._at_once:
                 recording = await Recording.load(run_id, self.service.store.reader)
+            self._failed.pop(run_id, None)
             # A session goes on with the next call of its client.
             waits = recording.is_restored or recording.is_session
             if recording.end is None and not waits:
                 await self._go_on(recording, reason)
+        except LogBrokenError as exc:
+            self._wait_longer(run_id, exc)
         except (BusyError, StoreError):
             # Another host was faster, or was only thought dead; or the log is away.
             self._seen.pop(run_id, None)
+            self._failed.pop(run_id, None)
             self._search_soon()
         except UsageError as exc:
             logger.warning("cannot resume run %s: %s", run_id, exc)
@@ -218,6 +233,18 @@ class Resumer:
         finally:
             self._looking.discard(run_id)
             self._some.set()
+
+    def _wait_longer(self, run_id: str, exc: LogBrokenError) -> None:
+        """Check a run again whose events cannot be read: later each time."""
+        self._failed[run_id] += 1
+        self._fresh.discard(run_id)
+        if self._failed[run_id] == 1:
+            fix = exc.fix or "caxton audit verify"
+            text = "run %s cannot be read, and is tried again: %s. To fix: %s"
+            logger.warning(text, run_id, exc, fix)
+        pause = min(self.patience * 2 ** self._failed[run_id], _LONGEST_S)
+        until = self.service.host.clock.now() + round(pause * _SECOND_US)
+        self._due[run_id] = until
 
     async def _go_on(self, recording: Recording, reason: str | None) -> None:
         """Resume a run, or note when the time to decide is over."""

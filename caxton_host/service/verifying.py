@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 from ..core.calls import JSON
 from ..core.grants.principals import Principal
+from ..core.log.events import AuditFailed, Event
 from ..errors import CaxtonError, LogBrokenError
 
 _log = logging.getLogger("caxton_host")
@@ -57,12 +58,15 @@ class Verifying:
         last: What was found last.
 
         kept: Returns up to where this machine found the log intact, and when.
+
+        record: Records that it is not intact.
     """
 
     look: Look = _cannot
     now: Callable[[], int]
     last: dict[str, JSON] | None = None
     kept: Callable[[], JSON] = lambda: None
+    record: Callable[[Event], None] = lambda _: None
     _task: asyncio.Task[None] | None = field(default=None, init=False)
     _verified: int = field(default=0, init=False)
     _stops: bool = field(default=False, init=False)
@@ -92,10 +96,14 @@ class Verifying:
         began, audit, error = self.now(), None, None
         try:
             audit = await self.look(self._told, full=full)
+            # A log without faults may still be signed by nobody known.
+            for fault in cast("list[dict[str, JSON]]", audit["faults"])[:1]:
+                self.record(AuditFailed(what="verify", reason=str(fault["message"])))
         except _Stopped:
             return
         except LogBrokenError as exc:
             error = str(exc)
+            self.record(AuditFailed(what="verify", reason=error))
         except CaxtonError as exc:
             _log.warning("the log cannot be verified: %s. To fix: %s", exc, exc.fix)
             error = "the log cannot be read"

@@ -68,7 +68,7 @@ class PlainAnchor:
 
 
 def anchor(
-    target: str, on_failure: Callable[[], None], *, proxy: str | None = None
+    target: str, on_failure: Callable[[bool], None], *, proxy: str | None = None
 ) -> Anchor:
     """Return the anchor for a configured target."""
     if target.startswith(_FILE):
@@ -84,7 +84,8 @@ class Anchor:
     Args:
         place: The file or URL.
 
-        on_failure: Called after each failed attempt.
+        on_failure: Called after each failed attempt; with true once in an outage,
+            when it has lasted.
 
         pause: Seconds before the second attempt; doubled before each further one.
 
@@ -96,7 +97,7 @@ class Anchor:
     def __init__(
         self,
         place: Sink,
-        on_failure: Callable[[], None],
+        on_failure: Callable[[bool], None],
         *,
         pause: float = 1.0,
         rest: float = 0.0,
@@ -165,7 +166,7 @@ class Anchor:
                         _log.warning(
                             "a checkpoint is not %s: %s", self._done, _why(exc)
                         )
-                    self._on_failure()
+                    self._on_failure(pause < _LONGEST_PAUSE <= 2 * pause)
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE)
                     continue

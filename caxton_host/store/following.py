@@ -15,18 +15,21 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
+from typing import Generic, TypeVar
 
 from ..core.log.runs import ExportFilter, ExportLine, OpenCalls
-from ..errors import CaxtonError
+from ..errors import CaxtonError, LeaseLost
 from ..ports.history import History
 from .export import line_of, look_up
 from .sinks import Sink
 
 #: Lines that wait, and the most of a batch.
 _AHEAD, _LINES, _BYTES = 200, 500, 1024 * 1024
-#: Seconds before a batch is sent again. The longest bounds what a sink waits for.
+#: Seconds before a batch is sent again.
 _FIRST_S, _LONGEST_S = 0.25, 4.0
 _KNOWN = 10_000
+
+_T = TypeVar("_T")
 
 
 async def followed(
@@ -69,7 +72,7 @@ async def _of(log: History, stream: str) -> tuple[str | None, str | None]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Delivery:
+class Delivery(Generic[_T]):
     """
     Sends lines to a sink, and saves how far it came.
 
@@ -78,18 +81,24 @@ class Delivery:
 
         render: Returns a line as it is sent; ``None``: it is not sent.
 
-        save: Saves a cursor durably.
+        save: Saves a cursor durably. `LeaseLost` ends the delivery.
 
         failed: Called when one of the two fails after it worked; with ``None``, when
             it works again.
+
+        most: The most lines that are sent at once.
+
+        longest: Seconds before something is tried again, at most.
     """
 
     sink: Sink
-    render: Callable[[ExportLine], object | None]
-    save: Callable[[str], None]
+    render: Callable[[_T], object | None]
+    save: Callable[[str], Awaitable[None]]
     failed: Callable[[Exception | None], None]
+    most: int = _LINES
+    longest: float = _LONGEST_S
 
-    async def run(self, found: AsyncGenerator[tuple[ExportLine | None, str]]) -> int:
+    async def run(self, found: AsyncGenerator[tuple[_T | None, str]]) -> int:
         """Send everything, and return how many lines that were."""
         queue = asyncio.Queue[tuple[bytes, str] | None](_AHEAD)
         reading = asyncio.create_task(self._read(found, queue))
@@ -98,7 +107,7 @@ class Delivery:
             while (first := await queue.get()) is not None:
                 batch, cursor, last = [first[0]], first[1], False
                 size = len(first[0])
-                while not queue.empty() and len(batch) < _LINES and size < _BYTES:
+                while not queue.empty() and len(batch) < self.most and size < _BYTES:
                     item = queue.get_nowait()
                     if last := item is None:
                         break
@@ -107,7 +116,7 @@ class Delivery:
                 lines = [text for text in batch if text]
                 if lines:
                     await self._retry(partial(self.sink.send, b"".join(lines)))
-                await self._retry(partial(self._save, cursor))
+                await self._retry(partial(self.save, cursor))
                 sent += len(lines)
                 if last:
                     break
@@ -119,7 +128,7 @@ class Delivery:
 
     async def _read(
         self,
-        found: AsyncGenerator[tuple[ExportLine | None, str]],
+        found: AsyncGenerator[tuple[_T | None, str]],
         queue: asyncio.Queue[tuple[bytes, str] | None],
     ) -> None:
         try:
@@ -133,19 +142,18 @@ class Delivery:
             raise
         await queue.put(None)
 
-    async def _save(self, cursor: str) -> None:
-        await asyncio.to_thread(self.save, cursor)
-
     async def _retry(self, action: Callable[[], Awaitable[None]]) -> None:
         pause = _FIRST_S
         while True:
             try:
                 await action()
+            except LeaseLost:
+                raise
             except (CaxtonError, OSError) as exc:
                 if pause == _FIRST_S:
                     self.failed(exc)
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_S)
+                pause = min(2 * pause, self.longest)
                 continue
             if pause != _FIRST_S:
                 self.failed(None)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 
-_HEAD = "0011"
+_HEAD = "0012"
 _ALONE = {
     "sqlite": ["BEGIN IMMEDIATE"],
     # The number is ours: "caxt".

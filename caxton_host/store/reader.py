@@ -265,25 +265,79 @@ class Reader:
             StoreError: The database is unavailable for longer.
         """
         cursors = _Cursors.of(self.engine.dialect.name, stream)
-        if after == "end":
-            after = await self.end(stream, patience=patience)
-        place = cursors.parse(after)
         of = _EVENTS if tenant is None else _of_tenant(tenant)
-        while True:
-            query = cursors.behind(of, place).limit(_PAGE)
-            # Events of others are not read again with each poll.
-            end = place
-            if tenant is not None and follow:
-                end = cursors.parse(await self.end(stream, patience=patience))
-            found = await self._patiently(query, patience)
-            for row in found:
-                place = cursors.place(row[_WIDTH:])
-                yield _recorded(row[:_WIDTH]), cursors.text(place)
-            if len(found) < _PAGE:
-                if not follow:
+        # Events of others are not read again with each poll.
+        far = tenant is not None and follow
+        turns = self._turns(cursors, of, after, patience, _POLL, far=far)
+        async with aclosing(turns) as found:
+            async for page, _, last in found:
+                for row in page:
+                    cursor = cursors.text(cursors.place(row[_WIDTH:]))
+                    yield _recorded(row[:_WIDTH]), cursor
+                if last and not follow:
                     return
+
+    async def turns(
+        self,
+        after: str | None,
+        types: Collection[str],
+        pause: float,
+        broken: Callable[[str, Exception], None],
+    ) -> AsyncGenerator[tuple[list[Recorded], str]]:
+        """
+        Yield what each look at the log finds, and the cursor behind all that is there.
+
+        See `tail`. It waits for a database that is unavailable.
+
+        Args:
+            after: A cursor of an earlier tail of all events, or ``"end"``.
+
+            types: Only events of these types.
+
+            pause: Seconds between two looks.
+
+            broken: Called with the stream of an event that was changed, and the error.
+        """
+        cursors = _Cursors.of(self.engine.dialect.name, None)
+        of = _EVENTS.where(events.c.type.in_(types))
+        looks = self._turns(cursors, of, after, float("inf"), pause, far=True)
+        async with aclosing(looks) as found:
+            async for page, place, _ in found:
+                sound: list[Recorded] = []
+                for row in page:
+                    try:
+                        sound.append(_recorded(row[:_WIDTH]))
+                    except LogBrokenError as exc:
+                        broken(row[1], exc)
+                yield sound, cursors.text(place)
+
+    async def _turns(  # noqa: PLR0913 -- what a tail is made of
+        self,
+        cursors: _Cursors,
+        of: Query,
+        after: str | None,
+        patience: float,
+        pause: float,
+        *,
+        far: bool,
+    ) -> AsyncGenerator[tuple[Sequence[sa.Row[*Columns]], Place, bool]]:
+        """Yield rows, the place behind them, and whether they are the last for now."""
+        if after == "end":
+            after = await self.end(cursors.stream, patience=patience)
+        place = cursors.parse(after)
+        while True:
+            end = place
+            if far:
+                end = cursors.parse(await self.end(cursors.stream, patience=patience))
+            query = cursors.behind(of, place).limit(_PAGE)
+            found = await self._patiently(query, patience)
+            if found:
+                place = cursors.place(found[-1][_WIDTH:])
+            if last := len(found) < _PAGE:
                 place = max(place, end)
-                await asyncio.sleep(_POLL)
+            yield found, place, last
+            if last:
+                await asyncio.sleep(pause)
 
     async def end(self, stream: str | None = None, *, patience: float = 0.0) -> str:
         """

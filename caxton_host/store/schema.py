@@ -234,6 +234,15 @@ tools = sa.Table(
     sa.Column("actor", sa.Text, nullable=False),
 )
 
+#: How far each follower of the log has come; see `Followers`.
+followers = sa.Table(
+    "followers",
+    metadata,
+    sa.Column("name", _NAME, primary_key=True),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("host", _NAME),
+)
+
 #: Leases of hosts, by the server's clock; only in PostgreSQL.
 hosts = sa.Table(
     "hosts",

@@ -85,7 +85,7 @@ class HttpSink:
 
         kind: The media type of the body.
 
-        headers: Returns further headers; called for each request.
+        headers: Returns further headers of a request with that body.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class HttpSink:
         proxy: str | None = None,
         *,
         kind: str = "text/plain; charset=utf-8",
-        headers: Callable[[], dict[str, str]] = dict,
+        headers: Callable[[bytes], dict[str, str]] = lambda _: {},
     ) -> None:
         self._url, self._kind, self._headers = url, kind, headers
         self._client = Client(proxy=proxy)
@@ -106,7 +106,7 @@ class HttpSink:
             self._url,
             timeout=_TIMEOUT,
             max_bytes=_MAX_ANSWER,
-            headers={"content-type": self._kind, **self._headers()},
+            headers={"content-type": self._kind, **self._headers(data)},
             content=data,
             allow_private=True,  # configured by the operator
         )

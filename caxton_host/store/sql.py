@@ -33,6 +33,7 @@ from .drafts import Drafter, Entropy, salts
 from .engine import alone, file_of, open_engine, whereabouts
 from .erasure import Erasures
 from .file_guard import Whereabouts, hosts_of
+from .followers import Followers
 from .health import Health
 from .holds import Holds
 from .incarnation import Incarnation, Marks
@@ -72,6 +73,8 @@ class SqlStore:
         leases: Which hosts are alive, and which runs they drive.
 
         requests: Requests to hosts.
+
+        followers: How far each follower of the log has come.
 
         bell: Tells what other processes write; silent until this host has joined.
 
@@ -113,6 +116,7 @@ class SqlStore:
         self.reader = Reader(database)
         self.leases = Leases(database, self.reader, hosts, lines)
         self.requests = Requests(database)
+        self.followers = Followers(database, hosts)
         self.bell = bell
         self.definitions = Definitions(database)
         self.server_protocols = ServerProtocols(database)

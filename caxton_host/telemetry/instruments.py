@@ -205,6 +205,9 @@ ANCHOR_FAILURES = _counter(
     "caxton.anchor.failures", "{try}", "Failed attempts to anchor a checkpoint"
 )
 WORKERS = _looked("caxton.workers", "{worker}", "Workers", "state")
+NOTIFY_FAILURES = _counter(
+    "caxton.notify.failures", "{try}", "Failed attempts to send a notice", "to"
+)
 WORKER_STARTS = _counter("caxton.worker.starts", "{worker}", "Workers started")
 WORKER_DEATHS = _counter(
     "caxton.worker.deaths",

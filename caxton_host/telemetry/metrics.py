@@ -181,6 +181,10 @@ class Metrics(Sink):
         """Count a failed attempt to anchor a checkpoint."""
         self.add(i.ANCHOR_FAILURES)
 
+    def notice_failed(self, to: str) -> None:
+        """Count a failed attempt to send a notice."""
+        self.add(i.NOTIFY_FAILURES, to)
+
     def worker(self, what: str) -> None:
         """Count a worker that ``started``, or one that ``died``."""
         started = what == "started"

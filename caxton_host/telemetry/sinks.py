@@ -119,6 +119,9 @@ class Sink:
     def anchor_failed(self) -> None:
         """Take a failed attempt to anchor a checkpoint."""
 
+    def notice_failed(self, to: str) -> None:
+        """Take a failed attempt to send a notice."""
+
     def worker(self, what: str) -> None:
         """Take a worker that ``started``, or one that ``died``."""
 

@@ -735,6 +735,21 @@ class KeyRotated(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFailed(Event):
+    """
+    A served host found the log broken, or nobody outside vouches for it any more.
+
+    Attributes:
+        what: ``verify``: it was verified on request, and is not intact; ``anchor`` or
+            ``witness``: its checkpoints are not accepted there, recorded once per
+            outage.
+    """
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogRestored(Event):
     """
     The log was restored from a copy, which lacks the events after it.

@@ -11,7 +11,7 @@ from caxton_host.cli import caxton, execute
 
 HERE = {
     *("db", "demo", "doctor", "init", "mcp", "program", "runtime", "serve", "ui"),
-    *("support-bundle", "witness"),
+    *("notify", "support-bundle", "witness"),
 }
 OF_HOSTS = {"--host", "--token-file", "--plain-http"}
 OPTIONS = {

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,6 +29,7 @@ from caxton_host.errors import (
     BusyError,
     CaxtonError,
     ForbiddenError,
+    LogBrokenError,
     RestoredError,
     StoreError,
 )
@@ -443,3 +445,34 @@ async def test_a_run_that_was_lost_comes_before_those_that_are_queued(
         assert (await office.service.row(ANN, lost[1])).state == "completed"
 
     assert (await office.types(lost[0]))[1:] == ["RunResumed", "RunCompleted"]
+
+
+async def test_a_run_that_cannot_be_read_is_told_of_once_and_tried_later_each_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    office = asks(folder=tmp_path)
+    async with resuming(office, patience=1.0) as resumer:
+        run_id = await office.start()
+        await office.done(run_id)
+        reader, seconds = office.scene.store.reader, list[int]()
+        read, clock = reader.read, office.scene.clock
+        await said(office, run_id)
+
+        async def broken(stream: str) -> list[Any]:
+            if len(seconds) == 4:
+                return await read(stream)
+            seconds.append(clock.now() // 1_000_000)
+            raise LogBrokenError("an event was changed", fix="caxton audit verify")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(reader, "read", broken)
+            resumer.look(run_id)
+            async with asyncio.timeout(30):
+                while (await reader.row(run_id)).state != "completed":  # type: ignore[union-attr]
+                    clock.time += 1_000_000
+                    resumer.search()
+                    await asyncio.sleep(0.01)
+    pauses = [after - before for before, after in pairwise(seconds)]
+    assert pauses == [2, 4, 8]
+    assert caplog.text.count(f"run {run_id} cannot be read") == 1
+    assert "To fix: caxton audit verify" in caplog.text

@@ -75,12 +75,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Failures:
-    """Counts the tries that failed."""
+    """Counts the tries that failed, and the outages that lasted."""
 
-    seen = 0
+    seen = lasting = 0
 
-    def __call__(self) -> None:
+    def __call__(self, lasts: bool) -> None:  # noqa: FBT001 -- as it is called
         self.seen += 1
+        self.lasting += lasts
 
 
 @pytest.fixture

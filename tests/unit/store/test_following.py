@@ -46,10 +46,15 @@ async def numbers(
         raise LogBrokenError("an event was changed")
 
 
-def delivery(sink: Any, saved: list[str], told: list[Any]) -> Delivery:  # noqa: ANN401
-    return Delivery(
-        sink=sink, render=lambda x: x, save=saved.append, failed=told.append
-    )
+def delivery(
+    sink: Any,  # noqa: ANN401
+    saved: list[str],
+    told: list[Any],
+) -> Delivery[ExportLine]:
+    async def save(cursor: str) -> None:
+        saved.append(cursor)
+
+    return Delivery(sink=sink, render=lambda x: x, save=save, failed=told.append)
 
 
 async def test_a_sink_that_was_down_gets_everything_in_order() -> None:
@@ -71,7 +76,7 @@ async def test_a_cursor_that_cannot_be_saved_is_saved_later() -> None:
     saved, told = list[str](), list[Any]()
     failing = [OSError("no space left")]
 
-    def save(cursor: str) -> None:
+    async def save(cursor: str) -> None:
         if failing:
             raise failing.pop()
         saved.append(cursor)

@@ -111,7 +111,7 @@ def test_older_database_is_not_migrated_to_be_read(
     migrate.upgrade(url(tmp_path))
     monkeypatch.setattr(migrate, "_HEAD", "9999")
 
-    with pytest.raises(StoreError, match="older schema 0011") as refusal:
+    with pytest.raises(StoreError, match="older schema 0012") as refusal:
         open_store(tmp_path, write=False)
     assert "caxton db migrate" in refusal.value.fix
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..config import Config, Paths
 from ..core.calls import JSON
+from ..core.grants.principals import digest_recorded
 from ..core.log.checkpoint import Note
 from ..core.log.events import (
     Event,
@@ -116,7 +117,7 @@ class Maintenance:
             expires_at=row.expires_at,
             actor=self.actor,
             tenant=row.tenant,
-            digest=row.digest,
+            digest=digest_recorded(row.digest),
         )
         await self.store.tokens.add(row, self.stream, *self.announced, created)
 

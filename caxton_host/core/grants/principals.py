@@ -308,6 +308,11 @@ class Token:
         return same and digest is not None
 
 
+def digest_recorded(digest: str) -> str:
+    """Return what an event records of the digest of a token, which it does not tell."""
+    return hashlib.sha256(digest.encode()).hexdigest()
+
+
 def is_agent_pattern(text: str) -> bool:
     """
     Return whether *text* is a pattern of agents: a name, ``*`` for any characters.

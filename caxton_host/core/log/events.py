@@ -809,7 +809,7 @@ class TokenCreated(Event):
 
         tenant: The tenant of its principal, if it has one.
 
-        digest: SHA-256 of the secret, which is 32 random bytes; ``""`` in older events.
+        digest: SHA-256 of the digest that the store keeps; ``""`` in older events.
     """
 
     id: str

@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from caxton_host.core.calls import JSON
+from caxton_host.core.grants.principals import digest_recorded
 from caxton_host.core.log.events import TokenCreated, TokenRevoked
 from caxton_host.ports.serving import TokenRow
 from caxton_host.store.schema import payloads, tokens
@@ -38,7 +39,7 @@ def created(row: TokenRow, digest: str | None = None) -> TokenCreated:
         roles=row.roles,
         expires_at=row.expires_at,
         actor=ANN,
-        digest=row.digest if digest is None else digest,
+        digest=digest_recorded(row.digest) if digest is None else digest,
     )
 
 

@@ -130,10 +130,12 @@ def _edited(history: Sequence[Recorded], asked: Recorded) -> Point:
             f"event {asked.seq} is {asked.type}, not of a call",
             fix=f"name a call: {_listed(own, asked.seq)}",
         )
+    # People may have been asked about it before: a prefix has its intent.
+    before = [e.event for e in history[: history.index(asked) + 1]]
     begun, places = False, list(_doubts(history))
     for n, (recorded, doubts) in enumerate(places, 1):
         is_open = invoked.call in doubts
-        begun = begun or is_open or recorded == asked
+        begun = begun or is_open or (recorded == asked and invoked in before)
         # Adjacent intents are of one batch, which is not split.
         in_batch = n < len(places) and isinstance(places[n][0].event, ToolInvoked)
         if begun and doubts <= {invoked.call} and not (is_open and in_batch):

@@ -6,7 +6,13 @@ import pytest
 
 from caxton_host.core.calls import Completed
 from caxton_host.core.grants.forks import forking_point, prefix
-from caxton_host.core.log.events import Event, LogWritten, ToolProgress, settled
+from caxton_host.core.log.events import (
+    Event,
+    LogWritten,
+    RunSuspended,
+    ToolProgress,
+    settled,
+)
 from caxton_host.errors import UsageError
 
 from ..log.test_diff import invoked, run
@@ -43,6 +49,16 @@ def test_edited_call_of_a_batch_keeps_what_was_asked_beside_it(
     assert point.last.seq == last
     assert point.edited
     assert point.edited.call == call
+
+
+def test_edited_call_that_people_were_asked_about_begins_with_its_intent() -> None:
+    # law 2: the fork ended a call that it had not begun, and could not go on
+    waits = RunSuspended(reason="approval", call=2)
+    asked = run("a", invoked(1), done(1), waits, invoked(2), done(2))
+
+    point = forking_point(asked, 4, edit=True)
+
+    assert (point.last.seq, point.edited) == (5, asked[4].event)
 
 
 def test_edited_call_beside_one_in_doubt_is_refused() -> None:

@@ -290,7 +290,7 @@ def library_of(paths: Paths) -> Library:
 
 
 @contextlib.asynccontextmanager
-async def open_signed(
+async def open_signed(  # noqa: PLR0913 -- what a store takes from the outside
     config: Config,
     signer: Signer,
     state: Path,

@@ -43,7 +43,7 @@ _NOT_OF_A_RUN = {
     *("BreakerOpened", "BreakerClosed", "TokenCreated", "TokenRevoked"),
     "RunRead",
     *("ServerFailed", "EgressAllowed", "EgressRefused"),
-    "LogRestored",
+    *("LogRestored", "AuditFailed"),
     *("RunHeld", "RunReleased"),
 }
 

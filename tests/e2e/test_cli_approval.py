@@ -317,6 +317,7 @@ def waiting_for_two(shell: Shell) -> Shell:
 
 
 @pytest.mark.parametrize("more", [(), ("--no-resume",)])
+@pytest.mark.long
 def test_word_that_is_said_elsewhere_reaches_the_terminal(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:

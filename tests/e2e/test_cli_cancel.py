@@ -154,6 +154,7 @@ def test_ctrl_c_cancels_and_says_so(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
+@pytest.mark.long
 def test_ctrl_c_twice_ends_at_once(
     shell: Shell, number: signal.Signals, code: int
 ) -> None:

@@ -62,6 +62,7 @@ def developing(shell: Shell, *words: str) -> Generator[Watched]:
         yield Watched(child)
 
 
+@pytest.mark.long
 def test_change_runs_the_program_again_with_the_same_servers(runtimes: Shell) -> None:
     runtimes.write("caxton.toml", toml({"servers.demo": standin.command()}))
     runtimes.write("a.py", ECHO.format("one"))

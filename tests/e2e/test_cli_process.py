@@ -73,6 +73,7 @@ def _words(pid: int) -> list[str]:
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
 @pytest.mark.parametrize("doing", ["waits", "spins"])
+@pytest.mark.long
 def test_an_interrupted_run_is_recorded_and_leaves_nothing(
     demo: Shell, number: signal.Signals, code: int, doing: str
 ) -> None:
@@ -298,6 +299,7 @@ def test_what_takes_long_is_shown_on_a_terminal_and_nowhere_else(demo: Shell) ->
     assert b"running a" not in err
 
 
+@pytest.mark.long
 def test_tables_fit_the_terminal_and_run_ids_can_be_copied(shell: Shell) -> None:
     run_id = shell("demo", "--json").document["run"]["run_id"]
     for words in (("runs", "list"), ("events", "list", "@last")):

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from caxton_host.web.edge.messages import KINDS
 from tests import standin
 
@@ -63,6 +65,7 @@ class Reader:
         return done.stdout, int(done.stderr)
 
 
+@pytest.mark.long
 def test_each_request_is_answered(shell: Shell) -> None:
     shell.write("caxton.toml", CONFIG)
     weather = call("mcp__demo__get_weather", location="Oslo")

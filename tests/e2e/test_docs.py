@@ -275,6 +275,7 @@ def test_the_runbook(shell: Shell) -> None:
             type_in(shell, line, 6 if "server restart" in line else 0)
 
 
+@pytest.mark.long
 def test_the_page_about_tests(shell: Shell) -> None:
     page = ROOT / "docs" / "how-to" / "test-an-agent.md"
     told: dict[str, str] = {}

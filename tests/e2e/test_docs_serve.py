@@ -52,6 +52,7 @@ def test_the_page_about_a_host_that_is_served(shell: Shell) -> None:
     assert "nothing has changed" in told[2]
 
 
+@pytest.mark.long
 def test_what_a_host_prints_is_what_the_page_shows(shell: Shell) -> None:
     shown = next(text for _, _, text in blocks(PAGE) if text.startswith("listening on"))
     assert shell("init").code == 0

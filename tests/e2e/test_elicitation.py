@@ -94,6 +94,7 @@ def approved(host: Host, lead: str) -> str:
 
 
 @BOTH
+@pytest.mark.long
 def test_a_client_that_can_is_shown_where_an_approval_is_decided(
     desk: Shell, mode: Mode
 ) -> None:  # laws 4 and 8
@@ -191,6 +192,7 @@ def events(shell: Shell, type_: str) -> list[dict[str, Any]]:
 
 @BOTH
 @pytest.mark.parametrize("server", ["legacy", "2026"])
+@pytest.mark.long
 def test_a_question_of_a_tool_is_answered_by_the_user_of_the_client(
     shell: Shell, mode: Mode, server: str
 ) -> None:  # laws 2 and 3
@@ -212,6 +214,7 @@ def test_a_question_of_a_tool_is_answered_by_the_user_of_the_client(
 
 @BOTH
 @pytest.mark.parametrize("server", ["legacy", "2026"])
+@pytest.mark.long
 def test_several_questions_of_a_call_are_rounds_of_the_same_call(
     shell: Shell, mode: Mode, server: str
 ) -> None:  # law 2
@@ -237,6 +240,7 @@ UNSOUND: Sequence[tuple[str, _Answer, str, str]] = [
 
 
 @BOTH
+@pytest.mark.long
 def test_what_is_not_asked_or_not_answered_soundly_is_declined_and_recorded(
     shell: Shell, mode: Mode
 ) -> None:  # law 9
@@ -268,6 +272,7 @@ def test_what_is_not_asked_or_not_answered_soundly_is_declined_and_recorded(
 
 
 @BOTH
+@pytest.mark.long
 async def test_a_client_on_a_pipe_is_asked_too(shell: Shell, mode: Mode) -> None:
     user = User(gives(**SURE))
     params = StdioServerParameters(

@@ -294,6 +294,7 @@ async def test_runs_survive_their_workers_and_no_call_is_made_twice(
 
 
 @pytest.mark.parametrize("agent", ["peer", "deadly"])
+@pytest.mark.long
 async def test_guest_that_takes_its_worker_down_in_native_code_costs_no_other_run(
     house: House, monkeypatch: pytest.MonkeyPatch, agent: str
 ) -> None:

@@ -132,6 +132,7 @@ ROWS = {**HARM, **MORE}
 
 
 @pytest.mark.parametrize("name", [*ROWS])
+@pytest.mark.long
 def test_what_a_client_sends_is_bounded_and_harms_itself_alone(
     desk: Desk, name: str
 ) -> None:  # laws 2, 4, 8 and 9

@@ -57,6 +57,7 @@ def run(project: pytest.Pytester, *options: str) -> pytest.RunResult:
     return project.runpytest_subprocess(*without, *options, timeout=100)
 
 
+@pytest.mark.long
 def test_a_run_is_recorded_once_and_replayed_from_then_on(
     project: pytest.Pytester,
 ) -> None:

@@ -115,6 +115,7 @@ async def test_a_full_disk_refuses_runs_and_nothing_is_sent_until_there_is_room(
     assert desk.typed("audit", "verify").code == 0
 
 
+@pytest.mark.long
 async def test_a_log_that_is_moved_away_takes_no_runs_until_it_is_back(
     desk: Shell, good: str
 ) -> None:  # laws 3 and 10
@@ -141,6 +142,7 @@ async def test_a_log_that_is_moved_away_takes_no_runs_until_it_is_back(
     assert (sent(desk), desk.types().count("ToolInvoked")) == (2, 2)
 
 
+@pytest.mark.long
 def test_a_log_that_lost_its_end_is_refused_until_somebody_accepts_that(
     desk: Shell, good: str
 ) -> None:  # laws 3 and 10

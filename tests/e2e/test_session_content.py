@@ -256,6 +256,7 @@ async def test_the_lists_follow_the_grant_and_lack_a_server_that_is_down(
     assert after[2] == ["only_docs", "review"]
 
 
+@pytest.mark.long
 def test_clients_over_http_read_too(shell: Shell) -> None:
     configured(shell)
     mine = opening(shell, "mine")

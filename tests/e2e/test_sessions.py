@@ -80,6 +80,7 @@ async def test_a_client_sees_and_calls_what_it_is_granted(desk: Shell) -> None:
     ]
 
 
+@pytest.mark.long
 async def test_reconnecting_does_not_reset_a_limit(desk: Shell) -> None:  # law 4
     async with connected(desk) as client:
         assert (await echoes(client, "1", "2"))[1] == (False, "2")
@@ -116,6 +117,7 @@ async def test_a_client_of_many_tools_searches_and_calls_by_name(desk: Shell) ->
     assert desk.types().count("ToolInvoked") == 3
 
 
+@pytest.mark.long
 def test_another_grant_judges_the_streams_of_a_session_as_one(desk: Shell) -> None:
     async def work() -> None:
         for texts in (("1", "2"), ("3", "4")):

@@ -88,6 +88,7 @@ def asked(host: Host, own: str, path: str = "/mcp/dev") -> httpx.Response:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.long
 def test_a_client_of_any_revision_calls_what_its_session_grants(
     desk: Shell, mode: Literal["auto", "legacy"]
 ) -> None:

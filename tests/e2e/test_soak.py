@@ -28,6 +28,7 @@ HELD = Reading(
 )
 
 
+@pytest.mark.long
 def test_a_host_works_for_a_moment_and_nothing_is_wrong() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.soak", "--minutes", "0.01"],

@@ -158,6 +158,7 @@ def test_a_task_under_way_when_its_host_is_killed_is_in_doubt(
 
 
 @both
+@pytest.mark.long
 def test_a_run_is_still_a_task_when_its_host_was_killed(
     desk: Shell, revision: str
 ) -> None:  # law 10

@@ -38,6 +38,7 @@ def met(seed: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("seeds", _PARTS, ids=str)
+@pytest.mark.long
 def test_nothing_is_lost_and_nothing_happens_twice(seeds: range) -> None:
     # laws 2, 3, 5, 7 and 10
     for seed in seeds:

@@ -231,6 +231,7 @@ async def _weathers(
 
 
 @pytest.mark.parametrize("value", VALUES)
+@pytest.mark.long
 async def test_all_languages_leave_the_same_log_and_replay_anywhere(
     weathers: dict[str, Form], compiled_runtimes: Path, elsewhere: Path, value: JSON
 ) -> None:

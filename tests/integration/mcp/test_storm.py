@@ -255,6 +255,7 @@ def test_the_storm_has_every_fault_that_a_server_knows_on_every_transport() -> N
         assert done <= modes
 
 
+@pytest.mark.long
 async def test_a_thousand_calls_end_as_what_they_were_and_leave_nothing(
     tmp_path: Path,
 ) -> None:

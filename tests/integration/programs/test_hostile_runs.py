@@ -148,6 +148,7 @@ def how(end: Event) -> str:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.long
 async def test_attack_is_in_the_log_as_it_was_and_replays(
     house: House, name: str
 ) -> None:

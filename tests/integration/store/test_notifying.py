@@ -331,9 +331,9 @@ def test_a_destination_that_cannot_be_is_refused(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "caxton.toml").write_text(f"version = 1\n[notify.a]\n{said}\n")
     assert execute(["config", "check"]) == 2
-    err = capsys.readouterr().err
-    assert wrong in err
-    assert "notify.a" in err
+    told = capsys.readouterr().out
+    assert wrong in told
+    assert "notify.a" in told
 
 
 def test_every_type_stands_on_the_page() -> None:

@@ -89,6 +89,7 @@ def test_every_event_of_the_design_is_there() -> None:
         "QuestionAnswered",
         "LogRestored",
         "LogWritten",
+        "AuditFailed",
         "ApprovalRequested",
         "ApprovalDecided",
         "CallResolved",

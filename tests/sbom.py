@@ -37,7 +37,7 @@ _WORDS = {
     "Apache Software License": "Apache-2.0",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
 }
-#: Read in their files, since their metadata do not say which. The last three are not
+#: As their projects say, since their metadata do not say which. The last three are not
 #: shipped: interpreters of programs are built from them on the machine.
 _READ = {
     "jinja2": "BSD-3-Clause",

@@ -271,8 +271,7 @@ def test_the_runbook(shell: Shell) -> None:
     shell("serve", "token", "create", "--name", "laptop", "--scope", "run")
     for language, _, text in blocks(ROOT / "docs" / "how-to" / "operate.md"):
         for line in commands(language, text):
-            # No host runs here that could start it again.
-            type_in(shell, line, 6 if "server restart" in line else 0)
+            type_in(shell, line)
 
 
 @pytest.mark.long

@@ -27,7 +27,7 @@ SHOWN = "http://127.0.0.1:8080"
 #: Another machine is another home.
 SSH = '#!/bin/sh\nHOME={}/$1; shift; mkdir -p "$HOME"; cd "$HOME"; exec "$@"\n'
 #: The server of the starter configuration, and one that answers once there is a file.
-DEMO = 'command = "python"\nargs = ["-m", "caxton_host.demo_server"]\ntimeout = "10s"'
+DEMO = 'command = "python"\nargs = .*demo_server"]\n(confine = .*\n)?timeout = "10s"'
 LATER = 'command = "sh"\nargs = ["-c", {}]\ntools.get_weather.effect = "read"'
 WAIT = """\
 while IFS= read -r line; do
@@ -101,7 +101,9 @@ def test_the_page_about_several_machines(tmp_path: Path, postgres_url: str) -> N
     store, _, more = tables.text.partition("\n\n")
     store = re.sub('".*"', json.dumps(postgres_url), store)
     config = first.folder / "caxton.toml"
-    text = config.read_text().replace(DEMO, later).replace('"60s"', '"10m"')
+    text, found = re.subn(DEMO, lambda _: later, config.read_text())
+    assert found == 1
+    text = text.replace('"60s"', '"10m"')
     text = re.sub(r"\[store\]\n.*", lambda _: store, text)
     config.write_text(f"{text}\n{more}")
     lines = [line for block in typed for line in commands(*block[::2])]

@@ -45,9 +45,9 @@ class ActivityLines(Sink):
         if call.run.execution.mode == "replay":
             return
         route = call.route
-        what = "is frozen" if isinstance(call.error, Halted) else "settled"
+        what = "call is frozen" if isinstance(call.error, Halted) else "call settled"
         _log(
-            "call waits for approval" if call.asked else f"call {what}",
+            "call waits for approval" if call.asked else what,
             name=call.name,
             server=route.server if route else "",
             tool=route.tool if route else "",

@@ -178,7 +178,7 @@ result = ctypes.get_errno() if segment < 0 else libc.shmctl(segment, 0, 0)
 """,
 }
 
-#: What is refused to a server, whoever it is.
+#: What is refused to a server of any user.
 IMPOSSIBLE = {
     "a neighbour's scratch": "result = attempt(open, theirs + '/note')",
     "a neighbour's environment": "result = attempt(open, f'/proc/{neighbour}/environ')",
@@ -339,7 +339,7 @@ sys.stdin.read()
 
 
 def test_nothing_outlives_a_host_that_is_killed(folder: Path) -> None:
-    # Whoever survives holds the standard error of this host.
+    # A process that survives holds the standard error of this host.
     with subprocess.Popen(
         [sys.executable, "-c", HOST, folder / "program"],
         stdin=subprocess.PIPE,

@@ -102,7 +102,8 @@ class Notifier:
 
         def failed(exc: Exception | None) -> None:
             if exc:
-                _log.warning("a notice to %s is not taken, trying again: %s", name, exc)
+                text = "a notice to %s is not taken, trying again: %s"
+                _log.warning(text, to.name, exc)
             else:
                 _log.info("notices to %s are taken again", to.name)
 

@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -77,8 +78,7 @@ class Vitals:
         pages = int(Path("/proc/self/statm").read_bytes().split()[1])
         yield i.MEMORY, pages * os.sysconf("SC_PAGE_SIZE"), ()
         yield i.STARTED, self.started_at / _SECOND, ()
-        engine = f"wasmtime-{version('wasmtime')}"
-        yield i.BUILD, 1, (__version__, platform.python_version(), engine)
+        yield i.BUILD, 1, _build()
         busy, idle = self.sandbox.workers
         yield i.WORKERS, busy, ("busy",)
         yield i.WORKERS, idle, ("idle",)
@@ -154,6 +154,12 @@ class Vitals:
     @property
     def _config(self) -> Config:
         return self.service.config()
+
+
+@cache
+def _build() -> tuple[str, str, str]:
+    """Return the versions of this host, of Python and of the engine."""
+    return __version__, platform.python_version(), f"wasmtime-{version('wasmtime')}"
 
 
 async def _lateness(tell: Callable[[float], None]) -> None:

@@ -229,6 +229,13 @@ def read(values: object, fields: Fields, at: At) -> dict[str, Any]:
     return found
 
 
+def needs(values: object, at: At, **examples: str) -> None:
+    """Check that a table has each of some keys; *examples*: a value of each."""
+    for key, example in examples.items():
+        if key not in table(values, at):
+            raise at.error(f"needs its {key}", fix=f'write {key} = "{example}"')
+
+
 def collect(
     values: object, fields: Fields, at: At, several: ErrorCollector
 ) -> dict[str, Any]:

@@ -68,8 +68,5 @@ def destination(value: object, at: At) -> Destination:
         ConfigError: The table is invalid.
     """
     found = f.read(value, _DESTINATION, at)
-    for key, name in (("url", "url"), ("secret", "secrets")):
-        if name not in found:
-            like = "https://HOST/PATH" if key == "url" else "${env:NOTIFY_SECRET}"
-            raise at.error(f"needs its {key}", fix=f'write {key} = "{like}"')
+    f.needs(value, at, url="https://HOST/PATH", secret="${env:NOTIFY_SECRET}")  # noqa: S106 -- an example
     return Destination(name=at.name, **found)

@@ -20,8 +20,7 @@ _RULE: f.Fields = {
 @shaped(object_(_RULE, "action"))
 def _rule(value: object, at: At) -> Rule:
     found = f.read(value, _RULE, at)
-    if "action" not in found:
-        raise at.error("needs its action", fix='write action = "erase"')
+    f.needs(value, at, action="erase")
     keeps = found["action"] == "keep"
     if keeps is ("after" in found):
         if keeps:

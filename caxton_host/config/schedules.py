@@ -46,9 +46,7 @@ def schedule(value: object, at: At) -> Schedule:
         ConfigError: The table is invalid.
     """
     found = f.read(value, _SCHEDULE, at)
-    for key, like in (("agent", "weather"), ("cron", "0 9 * * mon-fri")):
-        if key not in found:
-            raise at.error(f"needs its {key}", fix=f'write {key} = "{like}"')
+    f.needs(value, at, agent="weather", cron="0 9 * * mon-fri")
     return Schedule(name=at.name, **found)
 
 

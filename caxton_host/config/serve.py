@@ -147,9 +147,7 @@ _OAUTH: f.Fields = {
 @shaped(object_(_OAUTH, "issuer", "audience"))
 def _oauth(value: object, at: At) -> OAuth:
     found = f.read(value, _OAUTH, at)
-    for key in ("issuer", "audience"):
-        if key not in found:
-            raise at.error(f"needs its {key}", fix=f'write {key} = "https://..."')
+    f.needs(value, at, issuer="https://...", audience="https://...")
     return OAuth(**found)
 
 

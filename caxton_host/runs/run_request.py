@@ -310,7 +310,7 @@ def queued_as(
 
         host: See `RunQueued`.
 
-        redact: Removes secrets from input, context and command.
+        redact: Removes secrets from input, context, command and trace.
     """
     program = request.program
     digest = codec.sha256(request.module)

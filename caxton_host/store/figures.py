@@ -8,6 +8,7 @@ from sqlalchemy.exc import DBAPIError
 from ..core.calls import JSON
 from .diagnosis import path_of, unreadable
 from .schema import checkpoints, events, runs, tokens
+from .vitals import sizes_of
 
 _NEWEST = 20
 _STATES = sa.select(runs.c.state, runs.c.reason, sa.func.count()).group_by(
@@ -48,7 +49,6 @@ def figures(engine: sa.Engine) -> dict[str, JSON]:
     except DBAPIError as exc:
         raise unreadable(exc) from None
     if file := path_of(engine):
-        wal = file.with_name(f"{file.name}-wal")
-        found["bytes"] = file.stat().st_size
-        found["wal_bytes"] = wal.stat().st_size if wal.exists() else 0
+        sizes = sizes_of(file)
+        found |= {"bytes": sizes["database"], "wal_bytes": sizes["wal"]}
     return found

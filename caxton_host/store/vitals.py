@@ -7,8 +7,9 @@ It is for a thread that may wait.
 
 from __future__ import annotations
 
-import os
+import shutil
 from collections.abc import Collection, Mapping
+from pathlib import Path
 
 import sqlalchemy as sa
 
@@ -22,6 +23,15 @@ MOST = 10_000
 _SECOND = 1_000_000
 
 _SIZE = sa.select(sa.func.pg_database_size(sa.func.current_database()))
+
+
+def sizes_of(file: Path) -> dict[str, int]:
+    """Return the bytes of an SQLite ``database``, and those of its ``wal``."""
+    wal = file.with_name(f"{file.name}-wal")
+    return {
+        "database": file.stat().st_size,
+        "wal": wal.stat().st_size if wal.exists() else 0,
+    }
 
 
 class Vitals:
@@ -107,12 +117,7 @@ class Vitals:
         if file is None:
             found = self._database.look(lambda one: one.execute(_SIZE).scalar_one())
             return {"database": found}
-        wal, disk = file.with_name(f"{file.name}-wal"), os.statvfs(file)
-        return {
-            "database": file.stat().st_size,
-            "wal": wal.stat().st_size if wal.exists() else 0,
-            "free": disk.f_bavail * disk.f_frsize,
-        }
+        return sizes_of(file) | {"free": shutil.disk_usage(file).free}
 
     def _age(self, at: int) -> float:
         return (self._database.clock.now() - at) / _SECOND

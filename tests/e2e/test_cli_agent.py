@@ -307,6 +307,13 @@ def test_a_proposal_is_text_for_the_configuration(
     assert '# names = { "look" = "SERVER/TOOL" }' in text
 
 
+def test_where_no_agent_is_configured_that_is_said(shell: Shell) -> None:
+    shell.write("caxton.toml", "version = 1\n")
+    done = shell("agent", "list")
+    assert (done.code, done.out) == (0, "")
+    assert done.err.startswith("no agent is configured; ")
+
+
 def test_what_a_stranger_gives_for_a_reason_stays_in_its_line(  # law 9
     proposed: Callable[..., str],
 ) -> None:

@@ -18,28 +18,17 @@ from caxton_host.core.tools.confinement import Confine
 from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.mcp.transport.confining import confined
 
+from .prisoner import ATTEMPT
+
 #: Readable by every user, unlike that of a virtual environment in a home.
 PYTHON = "/usr/bin/python3"
 
-SERVER = """
+SERVER = (
+    """
 import ctypes, errno, fcntl, json, os, resource, signal, socket, stat, subprocess, sys
-
-def attempt(action, *args):
-    "Return 0, or the error number of the failure."
-    try:
-        action(*args)
-    except OSError as error:
-        return error.errno
-    return 0
-
-libc = ctypes.CDLL(None, use_errno=True)
-
-def syscall(number, *args):
-    "Return 0, or the error number of the failure."
-    ctypes.set_errno(0)
-    libc.syscall(number, *args)
-    return ctypes.get_errno()
-
+"""
+    + ATTEMPT
+    + """
 def obey(line):
     try:
         names = dict(globals(), result=None)
@@ -51,6 +40,7 @@ def obey(line):
 for line in sys.stdin:
     print(json.dumps(obey(line)), flush=True)
 """
+)
 
 
 class Captive:

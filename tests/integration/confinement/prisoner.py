@@ -21,11 +21,8 @@ CONFINE_WITH_IMAGES = "guards = confine.confine(images=True)"
 #: The user that owns nothing; only root can become another, the others stay.
 BECOME_ORDINARY = "os.getuid() == 0 and os.setuid(65534)"
 
-_BOOTSTRAP = """
-import ctypes, errno, fcntl, json, mmap, os, resource, select, signal, socket
-import subprocess, threading, time, traceback
-from caxton_host.sandbox import confine, kernel
-
+#: What a process tries with; it has imported `ctypes`.
+ATTEMPT = """
 def attempt(action, *args):
     "Return 0, or the error number of the failure."
     try:
@@ -41,7 +38,16 @@ def syscall(number, *args):
     ctypes.set_errno(0)
     libc.syscall(number, *args)
     return ctypes.get_errno()
+"""
 
+_BOOTSTRAP = (
+    """
+import ctypes, errno, fcntl, json, mmap, os, resource, select, signal, socket
+import subprocess, threading, time, traceback
+from caxton_host.sandbox import confine, kernel
+"""
+    + ATTEMPT
+    + """
 door = socket.socket(fileno={fd})
 orders = door.makefile("rb")
 names = globals()
@@ -56,6 +62,7 @@ for order in orders:
         answer = dict(raised=type(error).__name__, text=str(error))
     door.sendall(json.dumps(answer).encode() + b"\\n")
 """
+)
 
 
 class Prisoner:

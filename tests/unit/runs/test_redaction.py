@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from caxton_host.core.calls import JSON, Completed
 from caxton_host.core.log.events import to_payload
 from caxton_host.core.text.redact import MASK, Redactor
 from caxton_host.errors import ToolError
 from caxton_host.lib import codec
 from caxton_host.ports.sandbox import Door, Ending, Guest
+from caxton_host.runs.run_request import queued_as
 from caxton_host.testing import FakeTools
 from tests.canaries import forms, found_in
 from tests.scene import ANSWERS, Scene, Watched, ended, pack
@@ -56,3 +59,10 @@ async def test_nothing_that_an_agent_tells_is_recorded_as_it_is() -> None:  # la
     assert MASK.encode() in places["input"]
     # law 5: what was taken out is no difference.
     assert (await scene.replay()).verdict == "identical"
+
+
+def test_a_run_is_queued_without_what_its_caller_hid_in_a_trace() -> None:  # law 8
+    given = {"traceparent": "00-a-b-01", "tracestate": f"vendor={SECRET}"}
+    request = replace(Scene(Watched(telling)).request, trace=given)
+    queued, _ = queued_as(request, None, Redactor([SECRET]))
+    assert queued.trace == {**given, "tracestate": f"vendor={MASK}"}

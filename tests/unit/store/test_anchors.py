@@ -145,6 +145,17 @@ async def test_a_server_that_fails_is_asked_again(
     assert caplog.text.count("is not anchored") == 1
 
 
+async def test_an_outage_that_lasts_is_told_once(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, failures: Failures
+) -> None:
+    monkeypatch.setattr(anchors, "_LONGEST_PAUSE", 0.04)
+    server.answers = 6 * [500]
+    async with Anchor(PlainAnchor(HttpSink(server.url)), failures, pause=0.01) as to:
+        to.tell(note(tmp_path, 1))
+        await until(lambda: bool(server.taken))
+    assert (failures.seen, failures.lasting) == (6, 1)
+
+
 async def test_only_the_newest_is_sent_after_a_failure(
     tmp_path: Path, server: Server, failures: Failures
 ) -> None:

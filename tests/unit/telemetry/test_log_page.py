@@ -6,7 +6,6 @@ import ast
 import json
 import logging
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,10 +30,7 @@ def calls(name: str, path: Path) -> Iterator[ast.Call]:
 
 
 def test_the_keys_of_lines_are_on_the_page() -> None:
-    try:
-        int("a fault")
-    except ValueError:
-        fault = sys.exc_info()
+    fault = ValueError, ValueError("a fault"), None
     record = logging.LogRecord("caxton_host", 40, "", 1, "text", None, fault)
     with of_host(Redactor(), lambda: (32 * "a", 16 * "b")):
         keys = {*json.loads(Lines("json").format(record))}

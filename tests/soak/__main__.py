@@ -20,9 +20,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from caxton_host.app.bootstrap import Running, running
-from caxton_host.config import Config, Paths, load
+from caxton_host.config import Config, Paths
+from caxton_host.config import load as load_config
 from caxton_host.core.calls import JSON
 from caxton_host.runs.run_request import RunRequest
 from caxton_host.store.verify import verify
@@ -32,11 +34,29 @@ from .load import CALLS, WARM, WARM_CALLS, agents, config, web_servers
 from .watch import Reading, Tally, family, grown, leaked
 
 _WHO: dict[str, JSON] = {"kind": "service", "id": "soak", "authenticated": False}
-_AT_ONCE = 6
 _SOONEST_RELOAD, _LATEST_RELOAD = 5.0, 20.0
 _MANY = 10_000_000
 #: More than the longest pause before the restart of a failing server: a minute.
 _PATIENCE = 150.0
+
+
+class Load(NamedTuple):
+    """
+    What a host has to do.
+
+    Attributes:
+        rate: Calls per second of all agents together.
+
+        at_once: Runs at a time.
+
+        moody: The share of the calls of the server that misbehaves.
+    """
+
+    seconds: float
+    rate: float
+    at_once: int
+    moody: float
+    seed: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,7 +65,6 @@ class Soak:
     A host under load.
 
     Attributes:
-        rate: Calls per second of all agents together.
 
         open: Set while agents may start runs.
     """
@@ -53,8 +72,7 @@ class Soak:
     up: Running
     folder: Path
     urls: dict[str, str]
-    rate: float
-    seed: int
+    load: Load
     tally: Tally = field(default_factory=Tally)
     generation: int = 1
     under_way: int = 0
@@ -76,8 +94,8 @@ class Soak:
 
     async def work(self, number: int) -> None:
         """Run agents in sequence, at a share of the rate."""
-        modules = agents(self.seed)
-        chance = random.Random(self.seed + number)  # noqa: S311 -- not for secrets
+        modules = agents(self.load.seed, self.load.moody)
+        chance = random.Random(self.load.seed + number)  # noqa: S311 -- not for secrets
         while True:
             await self.open.wait()
             began = time.monotonic()
@@ -86,12 +104,12 @@ class Soak:
                 await self.run(chance.choice(modules))
             finally:
                 self.under_way -= 1
-            due = began + _AT_ONCE * CALLS / self.rate
+            due = began + self.load.at_once * CALLS / self.load.rate
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     async def reconfigure(self) -> None:
         """Request reloads of the configuration, as another process would."""
-        chance = random.Random(self.seed)  # noqa: S311 -- as above
+        chance = random.Random(self.load.seed)  # noqa: S311 -- as above
         (host,) = await self.up.store.leases.hosts()
         while True:
             await asyncio.sleep(chance.uniform(_SOONEST_RELOAD, _LATEST_RELOAD))
@@ -129,19 +147,19 @@ class Soak:
 
 
 @asynccontextmanager
-async def _soaking(folder: Path, rate: float, seed: int) -> AsyncGenerator[Soak]:
+async def _soaking(folder: Path, load: Load) -> AsyncGenerator[Soak]:
     def read() -> Config:
-        return load(folder / "caxton.toml", environ=os.environ, cwd=folder)
+        return load_config(folder / "caxton.toml", environ=os.environ, cwd=folder)
 
     async with AsyncExitStack() as stack:
         urls = stack.enter_context(web_servers())
         (folder / "caxton.toml").write_text(config(urls, 1))
         paths = Paths(config=folder, data=folder, state=folder, cache=folder)
         up = await stack.enter_async_context(running(read(), paths, load=read))
-        soak = Soak(up=up, folder=folder, urls=urls, rate=rate, seed=seed)
+        soak = Soak(up=up, folder=folder, urls=urls, load=load)
         # Run each kind once, so that everything is loaded.
-        await asyncio.gather(*map(soak.run, agents(seed)))
-        work = [soak.work(number) for number in range(_AT_ONCE)]
+        await asyncio.gather(*map(soak.run, agents(load.seed, load.moody)))
+        work = [soak.work(number) for number in range(load.at_once)]
         tasks = [asyncio.create_task(one) for one in (*work, soak.reconfigure())]
         try:
             yield soak
@@ -154,16 +172,16 @@ async def _soaking(folder: Path, rate: float, seed: int) -> AsyncGenerator[Soak]
             ]
 
 
-async def soaked(folder: Path, *, seconds: float, rate: float, seed: int) -> Tally:
+async def soaked(folder: Path, load: Load) -> Tally:
     """Run the soak test, print its progress, and return the tally of the calls."""
-    every = min(60.0, seconds / 8)
+    every = min(60.0, load.seconds / 8)
     readings: list[Reading] = []
-    async with _soaking(folder, rate, seed) as soak:
+    async with _soaking(folder, load) as soak:
         tally = soak.tally
         readings.append(await soak.rest())
         say(f"   0 s: {readings[0]}")
         began = time.monotonic()
-        while (left := began + seconds - time.monotonic()) > 0:
+        while (left := began + load.seconds - time.monotonic()) > 0:
             await asyncio.sleep(min(every, left))
             readings.append(await soak.rest(again=left > every))
             at = f"{time.monotonic() - began:4.0f} s: {readings[-1]}, {_sizes(folder)}"
@@ -203,6 +221,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak")
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--rate", type=float, default=40.0, help="calls per second")
+    parser.add_argument("--at-once", type=int, default=6, help="runs at a time")
+    parser.add_argument(
+        "--moody", type=float, default=20.0, help="%% of calls of the bad server"
+    )
     parser.add_argument("--seed", type=int, default=1)
     totals.add_options(parser)
     given = parser.parse_args()
@@ -212,11 +234,9 @@ def main() -> int:
 
 
 def _part(given: argparse.Namespace, seed: int) -> tuple[Counter[str], bool]:
-    seconds = 60 * given.minutes
+    load = Load(60 * given.minutes, given.rate, given.at_once, given.moody / 100, seed)
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
-        tally = asyncio.run(
-            soaked(Path(name), seconds=seconds, rate=given.rate, seed=seed)
-        )
+        tally = asyncio.run(soaked(Path(name), load))
     for line in tally.wrong[:20]:
         say(f"WRONG        {line}")
     say(f"{len(tally.wrong)} violations" if tally.wrong else "no violations")

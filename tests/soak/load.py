@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from tests.e2e.guests import call, guest
@@ -17,7 +18,7 @@ __all__ = ["CALLS", "SOUND", "WARM", "WARM_CALLS", "agents", "config", "web_serv
 SOUND = ("pipe", "web", "old")
 #: Number of calls per run.
 CALLS = 20
-_AGENTS = 12
+_AGENTS = 60
 _MOODS = (
     *("fine", "fine", "fine", "fine", "rants", "slow", "fails", "refuses"),
     *("dies", "silent", "babbles", "large"),
@@ -70,17 +71,23 @@ def config(urls: dict[str, str], generation: int) -> str:
     )
 
 
-def agents(seed: int) -> list[bytes]:
-    """Return agents with random calls: good ones, failing ones and denied ones."""
+def agents(seed: int, moody: float) -> list[bytes]:
+    """
+    Return agents with random calls: good ones, failing ones and denied ones.
+
+    Args:
+        moody: The share of the calls of the server that misbehaves.
+    """
     chance = random.Random(seed)  # noqa: S311 -- not for secrets
-    return [guest(*(_step(chance) for _ in range(CALLS))) for _ in range(_AGENTS)]
+    steps = (_step(chance, moody) for _ in range(CALLS * _AGENTS))
+    return [guest(*islice(steps, CALLS)) for _ in range(_AGENTS)]
 
 
-def _step(chance: random.Random) -> tuple[str, bytes, bytes]:
+def _step(chance: random.Random, moody: float) -> tuple[str, bytes, bytes]:
     drawn = chance.random()
     if drawn < 0.05:
         return call("mcp__pipe__slow", seconds=9)
-    if drawn < 0.25:
+    if drawn < 0.05 + moody:
         return call("mcp__moody__act", mood=chance.choice(_MOODS))
     text = "x" * chance.randrange(1, _LONGEST)
     return call(f"mcp__{chance.choice(SOUND)}__echo", text=text)

@@ -173,6 +173,8 @@ class Guest {
     this.progress(this.calls);
     const waits = found.findIndex((entry, place) => entry && !recording.calls.has(first + place));
     if (waits >= 0) ended("the call waits for an approval", first + waits);
+    // The end may be in a batch: that of a fork.
+    if (first <= recording.reached && found.includes(null)) this.checkEnd();
     const entries = found.map((entry, place) => entry ?? diverged("a call is new", first + place, null, calls[place].name));
     const open = entries.findIndex((one) => !one.isClosed);
     if (open >= 0) ended("the outcome of the call is in doubt", first + open);

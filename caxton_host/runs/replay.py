@@ -16,6 +16,7 @@ from ..core.calling_lines import Account
 from ..core.calls import JSON, Completed
 from ..core.grants.approvals import Unapproved
 from ..core.grants.grants import Grant
+from ..core.grants.journal import Journal
 from ..core.grants.settlement import Correction
 from ..core.grants.tool_catalog import Offered, routes_from_payload
 from ..core.log.diff import first_difference
@@ -418,7 +419,7 @@ class _Follower:
         self, sandbox: Sandbox, prepared: Prepared, guest: Guest
     ) -> Divergence | None:
         """Execute the guest, and return the first divergence."""
-        journal = self.door.gateway.recorder.journal
+        journal = self._journal
         try:
             self._stop()
             ending = await sandbox.run(prepared, guest, self)
@@ -447,6 +448,11 @@ class _Follower:
         before = self.door.calls
         try:
             answer = await asked
+        except NondeterminismError as exc:
+            # The end may be in a batch: that of a fork, or of `until`.
+            if exc.divergence.seq is None and before < self._journal.reached:
+                self._stop()
+            raise
         finally:
             if self.account:
                 self.account.called(range(before + 1, self.door.calls + 1))
@@ -463,8 +469,12 @@ class _Follower:
         self.door.log(level, text)
         self._stop()
 
+    @property
+    def _journal(self) -> Journal:
+        return self.door.gateway.recorder.journal
+
     def _at_end(self) -> bool:
-        journal = self.door.gateway.recorder.journal
+        journal = self._journal
         return self.door.calls >= journal.reached and self.door.lines >= journal.logged
 
     def _stop(self) -> None:

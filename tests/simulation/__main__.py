@@ -51,7 +51,7 @@ def _part(number: int) -> tuple[Counter[str], bool]:
         try:
             story.run()
         except BaseException:
-            sys.stderr.write(f"failed: CAXTON_SEEDS={seed} pytest {TESTS}\n")
+            sys.stderr.write(f"failed: CAXTON_SEEDS={seed} pytest -m long {TESTS}\n")
             raise
         met["seeds"] += 1
         met += story.world.met

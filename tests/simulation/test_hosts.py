@@ -26,7 +26,7 @@ def tell(seed: int) -> Story:
     try:
         story.run()
     except BaseException as exc:
-        exc.add_note(f"To repeat it: CAXTON_SEEDS={seed} pytest {__file__}")
+        exc.add_note(f"To repeat it: CAXTON_SEEDS={seed} pytest -m long {__file__}")
         raise
     return story
 

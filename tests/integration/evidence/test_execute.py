@@ -160,6 +160,18 @@ async def test_a_fork_is_told_what_its_parent_was_and_then_its_own(
     assert fork.events[-1]["payload"] != case.events[-1]["payload"]
 
 
+async def test_a_run_that_ends_within_a_batch_is_executed_as_far_as_that(
+    engine: Engine, sandbox: WasmSandbox
+) -> None:  # law 6
+    it = Telling()
+    it.batch([["mcp__demo__a", {}], ["mcp__demo__b", {}]])
+    case = await Scene(sandbox).run(it.module())
+    types = [one["type"] for one in case.events]
+    assert types[1:3] == ["ToolInvoked", "ToolDenied"]
+    cut = Case(case.run, case.events[:3], case.blobs)
+    assert engine(cut)["verdict"] == "ended"
+
+
 async def test_a_start_function_reaches_its_host_and_a_memory_grows_as_far_as_its_limit(
     engine: Engine, sandbox: WasmSandbox
 ) -> None:

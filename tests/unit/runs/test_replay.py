@@ -463,6 +463,33 @@ async def test_replay_stops_after_the_event_that_is_named(
     assert (found.verdict, found.calls, found.until) == ("identical", calls, until)
 
 
+def batching(*names: str) -> Script:
+    async def script(door: Door, guest: Guest) -> Ending:
+        del guest
+        await door.call_many(codec.encode([[name, {}] for name in names]), 1)
+        return DONE
+
+    return script
+
+
+@pytest.mark.parametrize("until", range(1, 7))
+async def test_replay_stops_in_the_middle_of_a_batch(until: int) -> None:
+    # law 6; calls that are denied have two events each
+    scene = await recorded(batching("rm", "cp"))
+
+    found = await follow(scene, until=until)
+
+    assert (found.verdict, found.until) == ("identical", until)
+
+
+async def test_batch_that_differs_in_front_of_the_end_diverges() -> None:
+    scene = await recorded(batching("rm", "cp"))
+
+    found = await follow(scene, batching("mv", "cp"), until=3)
+
+    assert found.divergence == Divergence(2, "$.name", "rm", "mv")
+
+
 async def test_what_differs_behind_the_last_event_does_not_count() -> None:
     scene = await recorded()
     short = scripted(b"hi", OSLO, last=DONE)

@@ -191,7 +191,7 @@ async def _up(job: Job, folder: Path) -> AsyncGenerator[_Replaying]:
     loaded = load(folder / "caxton.toml", environ={}, cwd=folder)
     paths = Paths(config=folder, data=folder, state=folder, cache=folder)
     environ = {"PATH": os.environ["PATH"]}
-    async with running(loaded, paths, environ, start=[job.suite]) as up:
+    async with running(loaded, paths, environ, start={job.suite: [job.suite]}) as up:
         async with asyncio.timeout(60):
             while not channel.exists():  # noqa: ASYNC110 -- another process
                 await asyncio.sleep(0.05)

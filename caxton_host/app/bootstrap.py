@@ -120,7 +120,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
     paths: Paths,
     environ: Mapping[str, str] = os.environ,
     *,
-    start: Collection[str] = (),
+    start: Mapping[str, Collection[str]] | None = None,
     watch: Callable[[str, ToolProgress], None] = unwatched,
     load: Callable[[], Config] | None = None,
     served: bool = False,
@@ -138,7 +138,8 @@ async def running(  # noqa: PLR0913 -- what a host is made of
 
         environ: Environment variables that configure telemetry.
 
-        start: Servers that will be needed: they start concurrently with the rest.
+        start: Servers that will be needed, by agent: they start concurrently with the
+            rest. Otherwise a served host starts those that are ``eager``.
 
         watch: Called with a run and each progress report of a call of it.
 
@@ -185,7 +186,7 @@ async def running(  # noqa: PLR0913 -- what a host is made of
                 redact=redact,
                 telemetry=telemetry,
                 on_event=tell,
-                start=start,
+                start={} if start is None and not served else start,
                 protocols=protocols,
                 logs=paths.logs,
                 tokens=paths.tokens,

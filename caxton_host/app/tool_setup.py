@@ -89,7 +89,8 @@ class Tooling:
 
         on_event: Called with each event of a server.
 
-        start: Servers that are started at once, whatever the configuration says.
+        start: The servers that are started at once, by the agent that needs them;
+            ``None``: those that are ``eager``, for each agent.
 
         protocols: Where the protocol of each server is remembered.
 
@@ -103,7 +104,7 @@ class Tooling:
     redact: Redactor
     telemetry: Observer
     on_event: Callable[[Event], None]
-    start: Collection[str] = ()
+    start: Mapping[str, Collection[str]] | None = None
     protocols: ServerProtocols | None = None
     logs: Path | None = None
     tokens: Path | None = None
@@ -128,6 +129,8 @@ class Tooling:
             if config.servers:
                 mcp = await stack.enter_async_context(self._servers(config))
                 clients |= mcp.clients
+                for agent, names in self._early(config).items():
+                    await stack.enter_async_context(mcp.kept(agent, names))
             if config.webhooks:
                 from ..webhooks import WebhookTools  # noqa: PLC0415 -- only with one
 
@@ -163,14 +166,24 @@ class Tooling:
         """Return the state of each MCP server. May be called from another thread."""
         return self._pool.status() if self._pool else ()
 
+    def _early(self, config: Config) -> Mapping[str, Collection[str]]:
+        """Return the servers that each agent finds started."""
+        if self.start is not None:
+            return self.start
+        eager = [name for name, one in config.servers.items() if one.eager]
+        return {
+            name: agent.grant.servers(eager) for name, agent in config.agents.items()
+        }
+
     def _servers(self, config: Config) -> McpTools:
         from ..mcp import McpTools, Pool  # noqa: PLC0415 -- only with a server
 
         if self._pool is None:
             self._pool = Pool(self.callers)
+        needed = set[str]().union(*(self.start or {}).values())
         return McpTools(
             {
-                name: replace(server, eager=server.eager or name in self.start)
+                name: replace(server, eager=server.eager or name in needed)
                 for name, server in config.servers.items()
             },
             redact=self.redact,
@@ -211,6 +224,7 @@ async def open_tools(  # noqa: PLR0913 -- see `Tooling`
         redact=redact,
         telemetry=telemetry,
         on_event=on_event,
+        start={},
         protocols=protocols,
         logs=logs,
         tokens=tokens,

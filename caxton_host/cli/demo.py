@@ -149,7 +149,7 @@ async def _demo(host: HostApi, config: Config) -> _Shown:
     from ..telemetry import NoTelemetry
 
     request = demo_request(config.agents["weather"], {"location": "Seattle"})
-    async with running(config, host.paths(), start=config.servers) as up:
+    async with running(config, host.paths(), start={"weather": config.servers}) as up:
         run_id = await up.host.start(request)
         history = await up.store.reader.read(stream_of(run_id))
         replayed = await replay(

@@ -117,7 +117,7 @@ async def _perform(host: HostApi, folder: Path) -> _Shown:
         demo_config(host, folder, "clerk", f"{_CONFIG}{rule}\n")
         for rule in (_ANYWHERE, _RULE)
     )
-    async with running(before, host.paths(), start=before.servers) as up:
+    async with running(before, host.paths(), start={"clerk": before.servers}) as up:
         first = await _act(up, before)
         traced = await _traced(up, first)
         judged = await _judged(up, after, first)

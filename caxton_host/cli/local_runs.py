@@ -134,7 +134,7 @@ class LocalRuns:
         with contextlib.ExitStack() as shown:
             doing = shown.enter_context(self._patience(agent))
             compiling = partial(doing.part, f"compiling {what}, once on this machine")
-            async with self._running(start=needed, compiling=compiling) as up:
+            async with self._running({agent: needed}, compiling) as up:
                 with servers_awaited(doing, up, needed) as listed:
                     run_id = await up.host.start(
                         request, on_started=self._started(agent, listed)
@@ -161,11 +161,9 @@ class LocalRuns:
     @contextlib.asynccontextmanager
     async def _running(
         self,
-        *,
-        start: Collection[str] = (),
+        start: Mapping[str, Collection[str]] | None = None,
         compiling: Compiling = contextlib.nullcontext,
     ) -> AsyncGenerator[Running]:
-
         async with running(
             self.config,
             self.host.paths(),

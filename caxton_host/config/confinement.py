@@ -48,6 +48,7 @@ _CONFINE: f.Fields = {
     "network": ("network", f.choice("none", "host")),
     "memory": ("memory", f.size),
     "processes": ("processes", f.some),
+    "shared": ("shared", f.flag),
     "user": ("user", f.text),
 }
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 from weakref import WeakValueDictionary, finalize
 
 from ..core.calls import JSON
-from ..core.grants.principals import Callers, named
+from ..core.grants.principals import Callers, named, trust_domain
 from ..core.log.events import Event
 from ..core.log.requests import FAILED, RESTARTED
 from ..core.text.redact import Redactor
@@ -30,13 +30,13 @@ from .run_headers import LeftOut, composed, fill, refers_to_run
 from .supervisor import Server
 from .transport.serverlog import LogFile
 
-_TRUST_DOMAIN = "default"
-
 _OF_A_RUN = "its headers or tokens depend on the context of a run"
+_OF_A_DOMAIN = "each agent has a process of its own"
 
-#: Lingering servers that are kept, and the seconds that each is kept.
+#: Lingering servers that are kept, and the seconds that a connection is kept. A process
+#: takes longer to start.
 _IDLE = 32
-_LINGER_S = 60.0
+_LINGER_S, _PROCESS_LINGER_S = 60.0, 300.0
 
 
 class PoolKey(NamedTuple):
@@ -44,11 +44,13 @@ class PoolKey(NamedTuple):
     Identifies servers that runs may share.
 
     Attributes:
+        domain: The trust domain that has it alone; ``None``: all share it.
+
         credentials: Digest of command, address, environment, headers and proxy, any of
             which may hold a secret.
     """
 
-    trust_domain: str
+    domain: str | None
     server: str
     credentials: str
 
@@ -97,7 +99,7 @@ class Pool:
         if by_login and tokens is None:
             return None
         said = canonical([config.url, asdict(config.oauth), proxy])
-        key = PoolKey(_TRUST_DOMAIN, config.name, sha256(said))
+        key = PoolKey(None, config.name, sha256(said))
         found = self._access.get(key)
         if found is None:
             owner = f"token {config.name} {key.credentials}"
@@ -151,7 +153,8 @@ class Pool:
         if not linger:
             await self._end(key, server)
             return
-        timer = asyncio.get_running_loop().call_later(_LINGER_S, self._evict, server)
+        seconds = _PROCESS_LINGER_S if server.config.command else _LINGER_S
+        timer = asyncio.get_running_loop().call_later(seconds, self._evict, server)
         self._idle[server] = key, timer
         if len(self._idle) > _IDLE:
             self._evict(next(iter(self._idle)))
@@ -188,8 +191,8 @@ class McpTools(ToolRouter):
     Tool servers that speak MCP, as a `ToolClient`.
 
     An asynchronous context manager: leaving it ends every server that no other client
-    uses. Servers whose headers or tokens are those of a run are reached for one run
-    only: see `open`.
+    uses. Servers whose headers or tokens are those of a run, and confined ones that
+    are not ``shared``, are reached for one run only: see `open`.
 
     Args:
         servers: By name.
@@ -211,6 +214,8 @@ class McpTools(ToolRouter):
         tokens: The folder of the tokens of logins.
 
         linger: Keep servers for a while after this ends, for the next client.
+
+        domain: The trust domain whose own servers these are, instead of those of all.
     """
 
     def __init__(  # noqa: PLR0913 -- what a server takes, and who else has it
@@ -226,10 +231,18 @@ class McpTools(ToolRouter):
         logs: Path | None = None,
         tokens: Path | None = None,
         linger: bool = False,
+        domain: str | None = None,
     ) -> None:
         self._shared = pool or Pool()
         self._linger = linger
-        self._for_runs = {n: it for n, it in servers.items() if refers_to_run(it)}
+        self._apart = {
+            name: config
+            for name, config in servers.items()
+            if config.confine and not config.confine.shared and domain is None
+        }
+        self._for_runs = self._apart | {
+            name: config for name, config in servers.items() if refers_to_run(config)
+        }
         servers = {n: it for n, it in servers.items() if n not in self._for_runs}
         self._eager = [name for name, config in servers.items() if config.eager]
         self._redact = redact
@@ -241,10 +254,11 @@ class McpTools(ToolRouter):
             proxy=proxy,
             pool=self._shared,
             protocols=protocols,
+            logs=logs,
             tokens=tokens,
             linger=True,
         )
-        keys = {name: _key(config, proxy) for name, config in servers.items()}
+        keys = {name: _key(config, proxy, domain) for name, config in servers.items()}
         self._pool = {
             key: self._shared.take(
                 key,
@@ -259,12 +273,16 @@ class McpTools(ToolRouter):
                     protocols=protocols,
                     log=LogFile(logs, name) if logs else None,
                     access=self._shared.access(servers[name], redact, proxy, tokens),
+                    domain=key.domain,
                 ),
             )
             for name, key in keys.items()
         }
         self._servers = {name: self._pool[key] for name, key in keys.items()}
-        missing = {n: LeftOut(it, _OF_A_RUN) for n, it in self._for_runs.items()}
+        missing = {
+            name: LeftOut(it, _OF_A_DOMAIN if name in self._apart else _OF_A_RUN)
+            for name, it in self._for_runs.items()
+        }
         super().__init__({**self._servers, **missing})
 
     async def __aenter__(self) -> Self:
@@ -293,7 +311,7 @@ class McpTools(ToolRouter):
 
         Servers whose headers refer to its context are reached with those values, and
         with tokens of its caller. Runs with equal values share a connection; others
-        never do.
+        never do. Confined servers have a process for each trust domain.
         """
         if not self._for_runs:
             yield self
@@ -304,11 +322,21 @@ class McpTools(ToolRouter):
         missing = {n: LeftOut(self._for_runs[n], why) for n, why in problems.items()}
         owner = f"headers of {scope.run_id}"
         self._redact.hold(owner, composed(self._for_runs, filled))
+        domain = trust_domain(scope.agent, scope.actor)
         try:
-            async with self._again(filled) as own:
+            async with self._again(filled, domain=domain) as own:
                 yield ToolRouter({**self.clients, **own.clients, **missing})
         finally:
             self._redact.hold(owner, ())
+
+    @asynccontextmanager
+    async def kept(self, agent: str, names: Collection[str]) -> AsyncGenerator[None]:
+        """Start the processes that an agent has of the named servers, and keep them."""
+        own = {
+            n: replace(it, eager=True) for n, it in self._apart.items() if n in names
+        }
+        async with self._again(own, domain=trust_domain(agent, {})):
+            yield
 
     def status(self) -> tuple[ServerStatus, ...]:
         """Return the state of each server."""
@@ -325,7 +353,9 @@ def _ignore(_event: Event) -> None:
     """Drop an event."""
 
 
-def _key(config: ServerConfig, proxy: str | None = None) -> PoolKey:
+def _key(
+    config: ServerConfig, proxy: str | None = None, domain: str | None = None
+) -> PoolKey:
     given: list[JSON] = [
         [*config.command],
         config.url,
@@ -334,4 +364,5 @@ def _key(config: ServerConfig, proxy: str | None = None) -> PoolKey:
         proxy,
         asdict(config.oauth) if config.oauth else None,
     ]
-    return PoolKey(_TRUST_DOMAIN, config.name, sha256(canonical(given)))
+    domain = domain if config.confine else None
+    return PoolKey(domain, config.name, sha256(canonical(given)))

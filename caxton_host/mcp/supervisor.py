@@ -12,6 +12,7 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import lru_cache, partial
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ from ..core.log.events import (
     Event,
     ServerConnected,
     ServerDisabled,
+    ServerEvent,
     ServerFailed,
     ServerLost,
     ServerRestarted,
@@ -72,6 +74,7 @@ class Server:
         protocols: ServerProtocols | None = None,
         log: LogFile | None = None,
         access: Access | None = None,
+        domain: str | None = None,
     ) -> None:
         self.config = config
         self.problem: ServerUnavailable | None = None
@@ -82,6 +85,7 @@ class Server:
         self._proxy = proxy
         self._log = log
         self._access = access
+        self._domain = domain
         self._gate = Gate(config, self._emit)
         self._current: Connection | None = None
         # The outcome of the attempt to connect that callers wait for.
@@ -273,6 +277,8 @@ class Server:
     # -- the owner -------------------------------------------------------------
 
     def _emit(self, event: Event) -> None:
+        if isinstance(event, ServerEvent):
+            event = replace(event, domain=self._domain)
         try:
             self._on_event(event)
         except CaxtonError:

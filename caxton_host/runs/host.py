@@ -31,7 +31,7 @@ from ..core.grants.call_terms import Terms
 from ..core.grants.forks import forking_point
 from ..core.grants.grants import Grant
 from ..core.grants.journal import Journal
-from ..core.grants.principals import Callers
+from ..core.grants.principals import Callers, trust_domain
 from ..core.grants.tool_catalog import (
     Offered,
     catalogue_for,
@@ -471,7 +471,7 @@ class Host:
             ),
             prepared=prepared,
             guest=guest_for(
-                request.agent,
+                _domain(started),
                 started,
                 definitions,
                 0,
@@ -506,7 +506,7 @@ class Host:
         late = await _check_resumable(recording, self)
         module = await self.store.reader.blob(started.module_sha256)
         prepared = await self.sandbox.prepare(module, limits, started.entry)
-        guest = await recording.guest(started.agent, self.store.reader)
+        guest = await recording.guest(_domain(started), self.store.reader)
         offered = await self._offered_again(tools, started)
         resumed = RunResumed(
             actor=actor,
@@ -564,7 +564,7 @@ class Host:
         setting = self._setting(prepared, offered)
         started, *edited = forked_as(request, setting, before, point)
         fork = parent.forked(run_id, started, point.last.seq)
-        guest = await fork.guest(before.agent, self.store.reader, request.program)
+        guest = await fork.guest(_domain(started), self.store.reader, request.program)
         return Assignment(
             run_id=run_id,
             agent=before.agent,
@@ -629,6 +629,10 @@ class Host:
         return replace(
             scope, context={**scope.context, **private}, private=frozenset(private)
         )
+
+
+def _domain(started: RunStarted) -> str:
+    return trust_domain(started.agent, started.actor)
 
 
 def _scope(run_id: str, started: RunStarted) -> RunScope:

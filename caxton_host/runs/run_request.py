@@ -40,7 +40,7 @@ class RunRequest:
     A request for a run.
 
     Attributes:
-        agent: The name of the agent, also its trust domain.
+        agent: The name of the agent.
 
         module: The bytes of the module.
 

@@ -206,6 +206,19 @@ def named(actor: Mapping[str, JSON]) -> str:
     return name if tenant is None else f"@{tenant}/{name}"
 
 
+def trust_domain(agent: str, actor: Mapping[str, JSON]) -> str:
+    """
+    Return what an agent's runs are kept apart by: itself, and the tenant they are for.
+
+    Runs of one trust domain may share workers and the processes of tool servers.
+
+    >>> trust_domain("clerk", {"kind": "oauth", "id": "ann", "tenant": "acme"})
+    '@acme/clerk'
+    """
+    tenant = actor.get("tenant")
+    return agent if tenant is None else f"@{tenant}/{agent}"
+
+
 def scopes_in(words: Collection[str]) -> frozenset[Scope]:
     """
     Return the scopes among *words*; an auditor has no other.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from ..tools.egress import Target
 from .events import EgressAllowed, EgressRefused
@@ -66,7 +67,7 @@ class Tally:
         return [self._event(key, counts) for key, counts in counted.items()]
 
     def _event(
-        self, key: _Key, amounts: dict[str, int]
+        self, key: _Key, amounts: Mapping[str, Any]
     ) -> EgressAllowed | EgressRefused:
         host, port = key.target
         if key.reason:

@@ -576,10 +576,22 @@ class ConfigLoaded(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerConnected(Event):
-    """A tool server connected and listed its tools."""
+class ServerEvent(Event):
+    """
+    Base of what happens to one process of a tool server, or one connection to it.
+
+    Attributes:
+        domain: The trust domain that has it alone; ``None``: agents share it.
+    """
 
     server: str
+    domain: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConnected(ServerEvent):
+    """A tool server connected and listed its tools."""
+
     name: str
     version: str
     protocol: str
@@ -587,39 +599,35 @@ class ServerConnected(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerLost(Event):
+class ServerLost(ServerEvent):
     """The connection to a server was lost."""
 
-    server: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerFailed(Event):
+class ServerFailed(ServerEvent):
     """A server could not be started or connected to. Recorded once per outage."""
 
-    server: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerRestarted(Event):
+class ServerRestarted(ServerEvent):
     """A lost server is restarted."""
 
-    server: str
     attempt: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerDisabled(Event):
+class ServerDisabled(ServerEvent):
     """A server failed too often and is not restarted."""
 
-    server: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EgressAllowed(Event):
+class EgressAllowed(ServerEvent):
     """
     A confined server connected to a host that it may connect to.
 
@@ -638,7 +646,6 @@ class EgressAllowed(Event):
         received: Bytes to the server.
     """
 
-    server: str
     host: str
     port: int
     connections: int = 0
@@ -648,7 +655,7 @@ class EgressAllowed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EgressRefused(Event):
+class EgressRefused(ServerEvent):
     """
     A confined server tried to connect to what it may not connect to.
 
@@ -661,7 +668,6 @@ class EgressRefused(Event):
         attempts: Since the event before.
     """
 
-    server: str
     host: str
     port: int
     reason: str
@@ -903,7 +909,12 @@ class Thawed(Event):
     reason: str
 
 
-EVENT_TYPES: Mapping[str, type[Event]] = {c.__name__: c for c in Event.__subclasses__()}
+EVENT_TYPES: Mapping[str, type[Event]] = {
+    cls.__name__: cls
+    for base in (Event, ServerEvent)
+    for cls in base.__subclasses__()
+    if cls.__name__ != ServerEvent.__name__  # with slots, there are two of it
+}
 
 
 #: Converts a payload of a schema version to the next one, by type and version.

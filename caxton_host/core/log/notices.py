@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 from ..calls import JSON
 from ..names import is_called, run_of
-from .events import Recorded
+from .events import Recorded, ServerEvent
 
 #: Of each type: what it says, the page of one, and the page of several.
 TYPES: Mapping[str, tuple[str, str, str]] = {
@@ -64,8 +64,13 @@ Facts: TypeAlias = dict[str, str | int]
 _Cause: TypeAlias = tuple[str, Facts] | None
 
 
-def _lost(event: Any) -> _Cause:  # noqa: ANN401 -- one of three
-    return "server_lost", {"server": event.server, "kind": "lost"}
+def _lost(event: Any, kind: str = "lost") -> _Cause:  # noqa: ANN401 -- one of three
+    return "server_lost", {**_server(event), "kind": kind}
+
+
+def _server(event: ServerEvent) -> Facts:
+    known: Facts = {"server": event.server}
+    return known if event.domain is None else {**known, "domain": event.domain}
 
 
 #: The events that people are told of.
@@ -78,11 +83,8 @@ EVENTS: Mapping[str, Callable[[Any], _Cause]] = {
     "RunFailed": lambda e: ("failed", {"kind": e.kind}),
     "ServerLost": _lost,
     "ServerFailed": _lost,
-    "ServerDisabled": lambda e: (
-        "server_lost",
-        {"server": e.server, "kind": "given up"},
-    ),
-    "ServerConnected": lambda e: ("server_back", {"server": e.server}),
+    "ServerDisabled": lambda e: _lost(e, "given up"),
+    "ServerConnected": lambda e: ("server_back", _server(e)),
     "AuditFailed": lambda e: ("audit", {"kind": e.what}),
     # The name of a token may be that of a person.
     "Frozen": lambda e: (
@@ -246,7 +248,8 @@ class Windows:
 
     def _matters(self, cause: Notice) -> bool:
         """Return whether *cause* is to be told now; note which servers are away."""
-        server = str(cause.facts.get("server"))
+        names = (cause.facts.get(key) for key in ("server", "domain"))
+        server = " ".join(str(name) for name in names if name)
         if cause.type == "server_back":
             return self.away.pop(server, cause) is None
         if cause.type != "server_lost":

@@ -32,6 +32,9 @@ class Confine:
         processes: Most processes and threads; ``None``: `PROCESSES`, if the kernel can
             count them.
 
+        shared: All agents share a process of it. Otherwise each trust domain has its
+            own.
+
         user: The user that it runs as, if not the host's.
 
         guarded: Files and folders of the host, which are never granted.
@@ -43,6 +46,7 @@ class Confine:
     network: Network = "none"
     memory: int = 1024 * _MIB
     processes: int | None = None
+    shared: bool = False
     user: str | None = None
     guarded: tuple[str, ...] = ()
 
@@ -123,6 +127,7 @@ def in_force(machine: Machine, confine: Confine) -> dict[str, str]:
         if machine.scratch
         else "a folder, removed when the server ends; no limit",
         "/proc": "the server's own processes" if machine.proc else "none",
+        "agents": "share one process" if confine.shared else "have a process each",
         "user": confine.user or "the host's",
     }
 

@@ -15,6 +15,7 @@ from caxton_host.core.text.redact import Redactor
 from caxton_host.core.tools.confinement import Confine
 from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.mcp import McpTools
+from caxton_host.ports.tools import RunScope
 
 from .conftest import request
 from .test_http_servers import certificate
@@ -69,9 +70,9 @@ async def test_a_server_fetches_what_is_listed_and_nothing_else(
 
     async def fetch(url: str) -> Completed:
         wanted = request("fetch", {"url": url}, server="fetch")
-        return await tools.call_tool(wanted)
+        return await own.call_tool(wanted)
 
-    async with tools:
+    async with tools, tools.open(RunScope(run_id="0198", agent="a")) as own:
         found = await fetch(f"https://127.0.0.1:{site.port}/page")
         away = await fetch(f"https://127.0.0.1:{site.port}/away")
         other = await fetch("https://example.com/")

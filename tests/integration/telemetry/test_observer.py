@@ -502,7 +502,7 @@ async def test_host_counts_the_restarts_of_its_servers(tmp_path: Path) -> None:
         servers={"faulty": ServerConfig(name="faulty", command=words)},
     )
     paths = Paths(config=tmp_path, data=tmp_path, state=tmp_path, cache=tmp_path)
-    async with running(config, paths, {}, start=["faulty"], served=True) as up:
+    async with running(config, paths, {}, start={"a": ["faulty"]}, served=True) as up:
         telemetry = up.telemetry
         assert isinstance(telemetry, Observer)
         await until(lambda: read(telemetry, "caxton_server_up") == {("faulty",): 1})

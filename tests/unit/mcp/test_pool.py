@@ -20,7 +20,7 @@ CLIENT = OAuth(client_id="a", client_secret="one", issuer="https://i")  # noqa: 
 def test_key_is_of_the_trust_domain_the_server_and_its_credentials() -> None:
     here = _key(ServerConfig(**STDIO))
     assert here == _key(ServerConfig(**STDIO, timeout=99.0))
-    assert (here.trust_domain, here.server) == ("default", "a")
+    assert (here.domain, here.server) == (None, "a")
     assert len(here.credentials) == 64
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from caxton_host.core.log.egress_tally import NAMES, NOBODY, OTHERS, Tally
 from caxton_host.core.log.events import EgressAllowed, EgressRefused
 from caxton_host.core.tools.egress import Target
@@ -9,7 +11,7 @@ from caxton_host.core.tools.egress import Target
 HERE = Target("a.test", 443)
 
 
-def allowed(**amounts: int) -> EgressAllowed:
+def allowed(**amounts: Any) -> EgressAllowed:  # noqa: ANN401 -- numbers
     return EgressAllowed(server="s", host="a.test", port=443, **amounts)
 
 

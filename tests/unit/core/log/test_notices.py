@@ -58,13 +58,14 @@ def failed(at: int, agent: str = "a") -> Notice:
     return cause(RunFailed(kind="trap", message=CANARY, fuel=1), at, agent=agent)
 
 
-def lost(at: int, server: str = "crm") -> Notice:
-    return cause(ServerLost(server=server, reason=CANARY), at, "host/1")
+def lost(at: int, server: str = "crm", domain: str | None = None) -> Notice:
+    gone = ServerLost(server=server, reason=CANARY, domain=domain)
+    return cause(gone, at, "host/1")
 
 
-def back(at: int, server: str = "crm") -> Notice:
+def back(at: int, server: str = "crm", domain: str | None = None) -> Notice:
     connected = ServerConnected(
-        server=server, name=CANARY, version="1", protocol="1", tools=1
+        server=server, name=CANARY, version="1", protocol="1", tools=1, domain=domain
     )
     return cause(connected, at, "host/1")
 
@@ -209,6 +210,16 @@ def test_a_server_that_stays_away_is_told_of_once_and_so_is_its_return() -> None
     returned = back(30 * S)
     assert work.take(returned) == [returned]
     assert work.take(back(31 * S)) == []
+
+
+def test_processes_of_one_server_are_lost_one_by_one_and_told_of_together() -> None:
+    work = windows()
+    gone = lost(0, domain="clerk")
+    assert work.take(gone) == work.take(lost(S, domain="@acme/clerk")) == []
+    assert work.take(back(2 * S, domain="payer")) == []
+    assert work.due(11 * S) == [gone]
+    assert gone.facts == {"server": "crm", "domain": "clerk", "kind": "lost"}
+    assert [one.count for one in work.due(WINDOW + 2 * S)] == [1]
 
 
 def test_a_server_that_flaps_is_told_of_once_a_window() -> None:

@@ -23,12 +23,14 @@ _DOWNLOADS = {"npx", "pnpx", "pnpm", "yarn", "bunx", "uvx", "uv", "pipx"}
 _ELSEWHERE = {"docker", "podman", "nerdctl"}
 _MORE = """or { read = ["docs"], write = ["out"], connect = ["api.example.com:443"] }"""
 
+#: Of one path; the kernel follows as many.
+_MOST_LINKS = 40
 _SQLITE = "sqlite:///"
 
 
 @shaped(array(STRING))
 def _paths(value: object, at: At) -> tuple[str, ...]:
-    return tuple(os.path.realpath(path) for path in f.listed(f.path)(value, at))
+    return tuple(map(str, f.listed(f.path)(value, at)))
 
 
 @shaped({**array(STRING), "maxItems": MOST})
@@ -71,7 +73,8 @@ def guarding(config: Config, at: At, environ: Mapping[str, str]) -> Config:
     Return a configuration whose confined servers know the host's own files.
 
     Raises:
-        ConfigError: One of these files is granted to a server.
+        ConfigError: One of these files is granted to a server, or a path by a link
+            that a server may have made.
     """
     paths = Paths.of(environ)
     private = [paths.state, paths.cache, paths.config, paths.data]
@@ -81,14 +84,49 @@ def guarding(config: Config, at: At, environ: Mapping[str, str]) -> Config:
     held = tuple(map(os.path.realpath, private))
     files = tuple(map(os.path.realpath, config.files))
     servers = {**config.servers}
+    every = [server.confine for server in servers.values() if server.confine]
+    written = {os.path.realpath(path) for confine in every for path in confine.write}
     for name, server in config.servers.items():
         if confine := server.confine:
             here = at.key("servers").key(name).key("confine")
+            confine = replace(
+                confine,
+                read=_real(confine.read, written, here.key("read")),
+                write=_real(confine.write, written, here.key("write")),
+            )
             _check(confine.read, held, here.key("read"))
             _check(confine.write, held + files, here.key("write"))
             guarded = replace(confine, guarded=held + files)
             servers[name] = replace(server, confine=guarded)
     return replace(config, servers=servers)
+
+
+def _real(granted: tuple[str, ...], written: set[str], at: At) -> tuple[str, ...]:
+    """Return the real paths; no link may be one that a server could have made."""
+    for path in granted:
+        for link in _links(path):
+            if inside(link, written):
+                raise at.error(
+                    f"{path} leads through {link}, a link that a server may change",
+                    fix="name the folder itself, or remove the link",
+                )
+    return tuple(map(os.path.realpath, granted))
+
+
+def _links(path: str) -> list[str]:
+    """Return where the links are that a path leads through, also those of links."""
+    found: list[str] = []
+    at, names = "/", path.split("/")[::-1]
+    while names and len(found) < _MOST_LINKS:
+        step = os.path.normpath(Path(at, names.pop()))
+        if not Path(step).is_symlink():
+            at = step
+            continue
+        found.append(step)
+        target = str(Path(step).readlink())
+        at = "/" if target.startswith("/") else at
+        names += target.split("/")[::-1]
+    return found
 
 
 def _check(granted: tuple[str, ...], held: tuple[str, ...], at: At) -> None:

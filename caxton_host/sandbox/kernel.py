@@ -243,7 +243,7 @@ def restrict_names(
     Drop every right of the calling thread that this kernel can restrict.
 
     Threads that it starts later inherit this; those that run already do not.
-    Needs no-new-privs, and two free file descriptors.
+    Needs no-new-privs, and three free file descriptors.
 
     Args:
         granted: Paths, and the rights that are kept at and below each.
@@ -251,7 +251,7 @@ def restrict_names(
         network: Whether those to TCP ports are dropped.
 
     Raises:
-        OSError: A path cannot be opened.
+        OSError: A path cannot be opened, or has a link in it.
     """
     attributes = _Rights()
     for field in ("files", "network", "scopes") if network else ("files", "scopes"):
@@ -268,7 +268,7 @@ def restrict_names(
 
 
 def _grant(ruleset: int, path: str, rights: int) -> None:
-    at = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    at = _reach(path)
     try:
         if not stat.S_ISDIR(os.fstat(at).st_mode):
             rights &= _OF_FILES
@@ -278,6 +278,24 @@ def _grant(ruleset: int, path: str, rights: int) -> None:
             raise _failed(path)
     finally:
         os.close(at)
+
+
+def _reach(path: str) -> int:
+    """Open an absolute path, but through no link: who is confined may have made it."""
+    flags = os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW
+    at = os.open("/", flags)
+    for name in filter(None, path.split("/")):
+        above = at
+        try:
+            at = os.open(name, flags, dir_fd=above)
+        except OSError as exc:
+            raise OSError(exc.errno, exc.strerror, path) from None
+        finally:
+            os.close(above)
+        if stat.S_ISLNK(os.fstat(at).st_mode):
+            os.close(at)
+            raise OSError(errno.ELOOP, f"{name} is a link now", path)
+    return at
 
 
 def _claim_all(attributes: _Rights, field: str) -> None:

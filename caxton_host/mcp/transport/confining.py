@@ -228,13 +228,13 @@ def _policy(
     command[0] = str(Path(folder, command[0]))
     program = program_of(command, folder, env, confine.guarded)
     _check(config, confine, program)
-    scratch = tempfile.mkdtemp(prefix=f"caxton-{config.name}-")
+    scratch = os.path.realpath(tempfile.mkdtemp(prefix=f"caxton-{config.name}-"))
     if user:
         os.chown(scratch, *user[:2])
     return {
         "parent": os.getpid(),
         "user": user,
-        "lists": sorted(program.lists),
+        "lists": sorted(_there(program.lists)),
         "reads": [*_there(_SYSTEM), *sorted(program.reads), *confine.read],
         "uses": [*_there(_DEVICES)],
         "writes": [*confine.write],

@@ -27,6 +27,7 @@ import pytest
 from caxton_host.core.tools.confinement import Confine
 from caxton_host.errors import ServerUnavailable
 from caxton_host.mcp.transport.confining import machine
+from caxton_host.sandbox.launch import NOT_CONFINED
 
 from .captive import Captive
 
@@ -371,6 +372,25 @@ def test_server_that_could_change_its_own_program_is_not_started(folder: Path) -
         Captive(folder / "program", confine).__enter__()
 
     assert "narrower folder" in caught.value.fix
+
+
+def test_server_cannot_turn_a_path_that_it_is_granted_into_another(
+    folder: Path, tmp_path: Path
+) -> None:
+    inner = tmp_path / "above/inner"
+    inner.mkdir(parents=True)
+    confine = Confine(write=(str(tmp_path), str(inner)))
+    with Captive(folder / "program", confine) as captive:
+        moves = """
+os.rename(out + "/above", out + "/moved")
+os.mkdir(out + "/above")
+os.symlink(victim, out + "/above/inner")
+"""
+        captive.run(moves, out=str(tmp_path), victim=str(folder))
+    assert inner.is_symlink()
+
+    with Captive(folder / "program", confine) as captive:
+        assert captive.process.wait(30) == NOT_CONFINED
 
 
 @pytest.mark.parametrize(

@@ -84,3 +84,26 @@ def test_new_server_is_confined_as_its_command_needs(
 
     assert text.startswith(begins)
     assert [*folder.load(f"{SERVER}{text}").servers] == ["a"]
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_link_that_a_server_could_have_made_grants_nothing(
+    folder: Folder, *, chained: bool
+) -> None:
+    (folder.path / "out").mkdir()
+    (folder.path / "victim").mkdir()
+    (folder.path / "out/in").symlink_to("../victim" if not chained else "again")
+    (folder.path / "out/again").symlink_to(folder.path / "victim")
+    (folder.path / "far").symlink_to("out/in/.")
+    writer = '[servers.b]\ncommand = "x"\nconfine = { write = ["out"] }\n'
+
+    for line in ('read = ["out/in"]', 'write = ["out", "out/in"]', 'read = ["far"]'):
+        with pytest.raises(ConfigError, match=r"servers\.a\.confine.*out/in, a link"):
+            folder.load(f"{writer}{SERVER}confine = {{ {line} }}\n")
+    assert confined(folder, 'confine = { read = ["far"] }')  # None writes there.
+
+
+def test_link_to_itself_is_one_that_does_not_exist(folder: Folder) -> None:
+    (folder.path / "loop").symlink_to("loop")
+
+    assert confined(folder, 'confine = { read = ["loop"] }')

@@ -141,20 +141,20 @@ def _check(granted: tuple[str, ...], held: tuple[str, ...], at: At) -> None:
             )
 
 
-def usual(command: Sequence[str]) -> str:
+def usual(command: Sequence[str], folder: Path) -> str:
     """
     Return the line that confines a new server, and says how to let it do more.
 
-    It may read the folders that its arguments name.
+    It may read the folders that its arguments name, beginning at *folder*.
 
-    >>> print(usual(["npx", "crm-server"]), end="")
+    >>> print(usual(["npx", "crm-server"], Path()), end="")
     confine = { network = "host" }  # npx downloads it; installed, it needs no network
     """
     program = Path(command[0]).name
     if program in _ELSEWHERE:
         return f"# Not confined: {program} starts it elsewhere.\n"
-    named = [word for word in command[1:] if Path(word).is_absolute()]
-    read = [word for word in named if Path(word).is_dir()]
+    named = (word.partition("=")[2] if word[:2] == "--" else word for word in command)
+    read = [word for word in [*named][1:] if word and (folder / word).is_dir()]
     more: dict[str, object] = {"read": read} if read else {}
     why = _MORE
     if program in _DOWNLOADS:

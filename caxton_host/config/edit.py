@@ -83,7 +83,7 @@ def add_server(
     keys = _keys(reached)
     command = reached.get("command", ())
     text = f"\n[servers.{key_text(name)}]\n{_lines(keys)}"
-    text += usual(command) if command and confines else ""
+    text += usual(command, path.parent) if command and confines else ""
     append_servers(path, [name], text, environ=environ)
 
 
@@ -337,7 +337,7 @@ def init_text(*, imports: Sequence[str] = (), confines: bool = True) -> str:
     """Return a starter ``caxton.toml``, which loads unchanged. See `add_server`."""
     listed = ", ".join(map(quoted, imports))
     imported = f"import = [{listed}]" if imports else '# import = [".mcp.json"]'
-    confine = usual(["python"]) if confines else ""
+    confine = usual(["python"], Path()) if confines else ""
     text = _STARTER.replace("@IMPORT@", imported)
     return text.replace("@CONFINE@\n", confine)
 

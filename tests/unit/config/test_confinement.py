@@ -70,6 +70,8 @@ def test_server_by_address_is_not_confined(folder: Folder) -> None:
     [
         (["crm-server", "-v"], 'confine = "strict"  # or { read'),
         (["files", "/usr", "docs"], 'confine = { read = ["/usr"] }  # or'),
+        (["files", "--to", "./rel", "x"], 'confine = { read = ["./rel"] }  # or'),
+        (["git", "--repo=/usr", "-v=/"], 'confine = { read = ["/usr"] }  # or'),
         (
             ["uvx", "x", "/usr"],
             'confine = { read = ["/usr"], network = "host" }  # uvx',
@@ -80,7 +82,9 @@ def test_server_by_address_is_not_confined(folder: Folder) -> None:
 def test_new_server_is_confined_as_its_command_needs(
     folder: Folder, command: list[str], begins: str
 ) -> None:
-    text = usual(command)
+    (folder.path / "rel").mkdir()
+
+    text = usual(command, folder.path)
 
     assert text.startswith(begins)
     assert [*folder.load(f"{SERVER}{text}").servers] == ["a"]

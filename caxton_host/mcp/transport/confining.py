@@ -20,6 +20,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from ...core.tools.confinement import (
@@ -55,6 +56,11 @@ _OF_PREFIX = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
 _INTERPRETER = re.compile(
     r"python[0-9.]*|pypy[0-9.]*|node|nodejs|bun|deno|ruby|perl|sh|bash"
 )
+#: Options of interpreters whose value is the next argument.
+_VALUED = {
+    "python": ("-X", "-W"),
+    "node": ("-r", "--require", "--import", "--env-file"),
+}
 _PACKAGE = ("package.json", "pyproject.toml")
 _LONGEST_LINE = 4096
 _PACKAGES = ("PYTHONPATH", "NODE_PATH")
@@ -69,10 +75,13 @@ class Program:
         reads: What it has to read.
 
         lists: Folders whose names it has to list.
+
+        names: Where it is looked for, whether or not that exists, or is a link.
     """
 
     reads: frozenset[str]
     lists: frozenset[str]
+    names: frozenset[str]
 
 
 def program_of(
@@ -92,8 +101,12 @@ def program_of(
     """
     home = os.path.realpath(Path.home())
     fences = (home, *guarded)
-    found = {one for name in _PACKAGES for one in env.get(name, "").split(os.pathsep)}
+    found: set[str] = set()
     lists: set[str] = set()
+    names: set[str] = set()
+    for named in filter(None, map(env.get, _PACKAGES)):
+        places = (str(Path(folder, one)) for one in named.split(os.pathsep))
+        found |= {place for place in places if not _holds(place, fences)}
     for executable in _executables(command[0]):
         found.add(str(executable))
         prefix = executable.parent.parent
@@ -103,18 +116,29 @@ def program_of(
             (lists if _holds(place, fences) else found).add(place)
         if not _is_binary(executable):
             found |= _of_script(executable, fences)
-    if _INTERPRETER.fullmatch(Path(os.path.realpath(command[0])).name):
-        words = (word for word in command[1:] if not word.startswith("-"))
-        script = Path(folder, next(words, ""))
-        if script.is_file():
+    interpreter = Path(os.path.realpath(command[0])).name
+    if _INTERPRETER.fullmatch(interpreter):
+        valued = _VALUED.get(interpreter.rstrip(".0123456789"), ())
+        before, word = _first_word(command, valued)
+        script = Path(folder, word)
+        if before == "-m" and not {"-P", "-I"} & {*command}:
+            names.add(str(Path(folder, word.partition(".")[0])))
+        elif script.is_file():
             found |= _of_script(script, fences) | _of_script(script.resolve(), fences)
     own = Path(__file__).parents[2]
     if str(own.parent) in lists:
         found.add(str(own))
-    there = frozenset(
-        os.path.realpath(one) for one in found if one and Path(one).exists()
-    )
-    return Program(there, frozenset(lists))
+    there = frozenset(os.path.realpath(one) for one in found if Path(one).exists())
+    names |= set(map(os.path.normpath, found))
+    return Program(there, frozenset(lists), frozenset(names))
+
+
+def _first_word(command: Sequence[str], valued: Sequence[str]) -> tuple[str, str]:
+    """Return the first argument that is not of an option, and the one before."""
+    for before, word in pairwise(command):
+        if not word.startswith("-") and before not in valued:
+            return before, word
+    return "", ""
 
 
 def _holds(folder: str, fences: Sequence[str]) -> bool:
@@ -282,9 +306,10 @@ def _check(config: ServerConfig, confine: Confine, program: Program) -> None:
     for path in (*confine.read, *confine.write):
         if not Path(path).exists():
             raise _refusal(config, f"{path} does not exist", f"mkdir -p {path}")
+    files = program.reads | program.names
     for path in confine.write:
-        within = (own for own in program.reads if inside(own, [path]))
-        if own := inside(path, program.reads) or next(within, None):
+        within = (own for own in files if inside(own, [path]))
+        if own := inside(path, files) or next(within, None):
             raise _refusal(
                 config,
                 f"with write = {path} it could change its own program: {own}",

@@ -234,9 +234,10 @@ def _unavailable(
         )
     missing = [] if config.confine else stdio.withheld(os.environ, config.env)
     passing = ", ".join(f'{name} = "${{env:{name}}}"' for name in missing)
+    keys = "command and confine" if config.confine else "the command"
     return ServerUnavailable(
         why,
-        fix=f"check the command of [servers.{config.name}]"
+        fix=f"check {keys} of [servers.{config.name}]"
         + (
             f"; if it needs the network, add env = {{ {passing} }}, "
             "which the host has and does not pass on"

@@ -21,6 +21,7 @@ from caxton_host.core.log.events import (
     ServerRestarted,
 )
 from caxton_host.core.text.redact import Redactor
+from caxton_host.core.tools.confinement import Confine
 from caxton_host.core.tools.servers import (
     BreakerOptions,
     Rate,
@@ -273,6 +274,15 @@ async def test_an_outage_is_told_and_recorded_once(
     assert "exit code 5; its last words: no luck, [redacted]" in event.reason  # law 8
     assert {one.servers["faulty"]["problem"] for one in offered} == {event.reason}
     assert (status.up, status.problem is None) == (False, False)
+
+
+async def test_what_a_confined_server_ends_for_may_be_its_confinement(
+    faulty: Faulty, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with faulty("dies_at_start", confine=Confine(memory=1024)) as tools:
+        await tools.offered(["faulty"])
+    assert "the server was ended by SIG" in caplog.text
+    assert "check command and confine of [servers.faulty]" in caplog.text
 
 
 async def test_the_next_outage_is_told_and_recorded_as_well(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 #: New objects between two garbage collections.
 _YOUNG = 10_000
+_logger = logging.getLogger(__name__)
 
 
 @click.group("serve", invoke_without_command=True)
@@ -121,7 +123,9 @@ def command(
             )
         _stdio(api, load)
     else:
-        _http(api, load, tls_cert, tls_key, as_json=as_json)
+        # Of what is read by a program, each line is a record.
+        tell = note if style == "text" else _logger.info
+        _http(api, load, tls_cert, tls_key, tell, as_json=as_json)
 
 
 command.add_command(serve_token.command)
@@ -138,6 +142,7 @@ def _http(
     load: Callable[[], Config],
     chain: str | None,
     key: str | None,
+    tell: Callable[[str], None],
     *,
     as_json: bool,
 ) -> None:
@@ -151,7 +156,9 @@ def _http(
         gc.set_threshold(_YOUNG, 20, 100)
         if as_json:
             show(_document(it, url))
-        else:
+        if tell is not note:
+            tell(f"listening on {url}")
+        elif not as_json:
             _tell(it, url)
 
     config = load()
@@ -162,7 +169,7 @@ def _http(
             load=load,
             web=Web(
                 told=up,
-                stops=lambda: note(
+                stops=lambda: tell(
                     f"stopping: {_ends(config.serve.drain)}; once more ends at once"
                 ),
                 certificate=Certificate.of(chain, key),
@@ -171,7 +178,7 @@ def _http(
     )
     if left:
         them = "it" if left == 1 else "them"
-        note(f"{counted(left, 'run')} suspended; the next host goes on with {them}")
+        tell(f"{counted(left, 'run')} suspended; the next host goes on with {them}")
 
 
 def _document(it: Serving, url: str) -> JSON:

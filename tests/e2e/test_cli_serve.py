@@ -343,7 +343,10 @@ def test_what_a_host_does_is_counted_and_logged(desk: Shell, good: str) -> None:
         assert httpx.get(f"{host.url}/metrics").status_code == 401
         code, err = host.stop(signal.SIGTERM)
     assert code == 0
-    said = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
+    said = [json.loads(line) for line in err.splitlines()]  # each is a record
+    messages = [line["message"] for line in said]
+    assert f"listening on {host.url}" in messages
+    assert "stopping: runs get 30 s; once more ends at once" in messages
     (settled,) = [line for line in said if line["message"] == "call settled"]
     assert settled["run"] == started["run_id"]
     assert settled["principal"].startswith("token/")

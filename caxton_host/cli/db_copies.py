@@ -125,18 +125,20 @@ async def _copy(config: Config, file: Path) -> int:
 async def _keep(
     copies: Copies, shelf: Shelf, keep: int, every: float | None, *, as_json: bool
 ) -> None:
-    _say_kept(await copies.keep(shelf, keep), as_json=as_json)
-    pause = every or 0.0
-    while every:
-        await asyncio.sleep(pause)
-        pause = every
+    while True:
         try:
             _say_kept(await copies.keep(shelf, keep), as_json=as_json)
+            pause = every
         except (CaxtonError, OSError) as exc:
-            complain(str(exc), remedy(exc) if isinstance(exc, CaxtonError) else _SEE)
             last = shelf.copies()[-1:]
             note(f"the last good copy: {last[0].name if last else 'none'}")
+            if not every:
+                raise
+            complain(str(exc), remedy(exc) if isinstance(exc, CaxtonError) else _SEE)
             pause = min(every, _AGAIN_S)
+        if not pause:
+            return
+        await asyncio.sleep(pause)
 
 
 def _say_kept(made: Kept, *, as_json: bool) -> None:

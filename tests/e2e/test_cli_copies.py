@@ -389,6 +389,33 @@ def test_a_copy_that_fails_removes_none_and_the_next_one_is_made(
     assert names(log) == ["caxton-19700101T000002Z.db"]
 
 
+@pytest.mark.usefixtures("seconds")
+def test_a_first_copy_that_fails_is_tried_again_and_names_the_last_good_one(
+    log: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # law 10
+    words = ("db", "backup", "copies", "--keep", "2")
+    assert log(*words).code == 0
+    (good,) = log.rows("SELECT payload, position FROM payloads WHERE position = 2")
+    changed(log.database)
+    last = "the last good copy: caxton-19700101T000001Z.db"
+    once = log(*words)
+    assert (once.code, once.err.count(last)) == (5, 1)
+
+    async def sleep(pause: float) -> None:
+        if pause > 300:
+            raise asyncio.CancelledError
+        with closing(sqlite3.connect(log.database)) as database:
+            query = "UPDATE payloads SET payload = ? WHERE position = ?"
+            database.execute(query, good)
+            database.commit()
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    done = log(*words, "--every", "1h")
+    assert done.err.count(last) == 1
+    assert done.out.count("verified 6 events") == 1
+
+
 def test_a_backup_that_is_killed_leaves_no_half_copy(
     log: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

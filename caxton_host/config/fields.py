@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
 from ..core.calls import JSON
-from ..core.text.urls import in_the_clear
+from ..core.text.urls import in_the_clear, parts_of
 from ..core.tools.servers import Rate
 from ..errors import ConfigError
 from .source import At, ErrorCollector
@@ -427,9 +427,11 @@ def check_url(address: str, at: At) -> None:
     if found and "@" in found[2]:
         raise at.error(
             "contains a user name",
-            fix='use headers = { Authorization = "Basic ${env:NAME}" }',
+            fix="take it out; a server and a webhook may have "
+            'headers = { Authorization = "Basic ${env:NAME}" }',
         )
-    if not found or not _HOST.fullmatch(found[2]) or not address.isprintable():
+    sound = found and _HOST.fullmatch(found[2]) and parts_of(address)
+    if not sound or not address.isprintable():
         raise at.error("is not a valid URL", fix="write it like: https://HOST/PATH")
 
 

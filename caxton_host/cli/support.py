@@ -143,6 +143,8 @@ def _made(name: str, make: Callable[[], str], clean: Callable[[str], str]) -> _P
         # What is wrong may quote a value: the place is enough.
         places = [f"{one.file}:{one.line or '?'} {one.key}" for one in exc.each]
         missing = f"mistakes in the configuration: {'; '.join(places)}"
+        if not exc.file:  # Without a file, there is no value.
+            missing = str(exc)
     except CaxtonError as exc:
         missing = str(exc)
     except OSError as exc:
@@ -200,7 +202,7 @@ def _config(host: HostApi) -> JSON:
     try:
         return outline(tomllib.loads(path.read_bytes()[:_LARGEST].decode()))
     except ValueError:
-        raise UsageError("caxton.toml is no TOML") from None
+        raise UsageError(f"{path.name} is no TOML") from None
 
 
 async def _database(host: HostApi) -> dict[str, JSON]:

@@ -176,6 +176,12 @@ def test_a_bundle_is_made_where_nothing_works(
     assert parts["about.json"]["version"]
 
 
+def test_a_bundle_says_that_the_named_configuration_is_not_there(host: Shell) -> None:
+    _, parts = unpacked(host, before=("--config", "none.toml"))
+    for name in ("config.json", "database.json"):
+        assert parts[name]["missing"] == "none.toml: there is no such file"
+
+
 def test_the_page_about_help(host: Shell) -> None:
     page = ROOT / "docs" / "how-to" / "get-help.md"
     typed = [

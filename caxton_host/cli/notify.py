@@ -6,7 +6,7 @@ import click
 
 from ..errors import CaxtonError, UsageError
 from .context import HostApi, check_known, on_host, wait
-from .output import FAILED, complain, remedy, say, show
+from .output import FAILED, complain, say, show
 
 
 @click.group("notify")
@@ -55,7 +55,10 @@ def test(host: HostApi, name: str | None, as_json: bool) -> int:
             sent: str | None = wait(send_test(to, config))
         except CaxtonError as exc:
             sent, failed = None, FAILED
-            complain(f"{to.name} did not take the notice: {exc}", remedy(exc))
+            complain(
+                f"{to.name} did not take the notice: {exc}",
+                exc.fix or f"see what listens at url of [notify.{to.name}]",
+            )
         if as_json:
             show({"$type": "caxton.notify-test/v1", "name": to.name, "id": sent})
         elif sent:

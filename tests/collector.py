@@ -46,7 +46,9 @@ class Collector:
     What came.
 
     Attributes:
-        refuses: Paths that are answered with 400.
+        refuses: Paths that are answered with `status`.
+
+        status: Of what is refused.
 
         paths: Where each came to, whether it was refused or not.
 
@@ -59,6 +61,7 @@ class Collector:
 
     url: str = ""
     refuses: set[str] = field(default_factory=set[str])
+    status: int = 400
     paths: list[str] = field(default_factory=list[str])
     bodies: list[bytes] = field(default_factory=list[bytes])
     services: set[Value] = field(default_factory=set[Value])
@@ -140,7 +143,7 @@ def collecting() -> Iterator[Collector]:
             refused = self.path in made.refuses
             if not refused:
                 made.take(self.path, body)
-            self.answer(status=400 if refused else 200)
+            self.answer(status=made.status if refused else 200)
 
     with tidy(), answering(ThreadingHTTPServer(HERE, Handler)) as made.url:
         yield made

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -246,8 +247,22 @@ def _once(warning: str) -> Callable[[], None]:
     return warn
 
 
+def strict(exporter: Any) -> None:  # noqa: ANN401 -- of any signal
+    """Make *exporter* take a redirect, which it does not follow, for a failure."""
+    client = exporter._client  # noqa: SLF001 -- an exporter does not tell the status
+    send = client.export
+
+    def export(data: bytes) -> Any:  # noqa: ANN401 -- as it is
+        result = send(data)
+        sound = result.success and result.status_code < 300  # noqa: PLR2004 -- taken
+        return replace(result, success=sound)
+
+    client.export = export
+
+
 def _report_failures(exporter: Any, lost: Callable[[], None]) -> None:  # noqa: ANN401 -- of any signal
     """Call *lost* whenever *exporter* fails."""
+    strict(exporter)
     send = exporter.export
 
     def export(*batch: Any, **options: Any) -> Any:  # noqa: ANN401 -- as it is

@@ -7,7 +7,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from ..errors import CaxtonError
-from .export import host, hushed
+from .export import host, hushed, strict
 
 #: Spans in one request.
 _BATCH = 512
@@ -24,6 +24,7 @@ def send(spans: list[ReadableSpan], url: str) -> int:
     """
     hushed()
     exporter = OTLPSpanExporter(endpoint=url, timeout=_TIMEOUT_S)
+    strict(exporter)
     for start in range(0, len(spans), _BATCH):
         done = exporter.export(spans[start : start + _BATCH])
         if done is not SpanExportResult.SUCCESS:

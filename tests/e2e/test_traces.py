@@ -136,10 +136,11 @@ def test_a_replay_is_sent_with_the_times_of_the_run_and_once(
     )
     assert "@last is not the URL" in wrong.err
     collector.refuses.add("/v1/traces")
-    nobody = told("replay", "@last", "--to-otlp")
-    assert nobody.code == 1
-    assert nobody.out.startswith("identical")
-    assert "did not take the spans" in nobody.err
-    assert "http://localhost:4318" in nobody.fix
+    for collector.status in (400, 307):
+        nobody = told("replay", "@last", "--to-otlp")
+        assert nobody.code == 1
+        assert nobody.out.startswith("identical")
+        assert "did not take the spans" in nobody.err
+        assert "http://localhost:4318" in nobody.fix
     assert told("replay", "@last", "--lines", "--to-otlp").code == 2
     assert told("replay", "--all", "--to-otlp").code == 2

@@ -419,9 +419,11 @@ async def test_no_secret_is_in_any_metric_or_log_record(collector: Collector) ->
     assert b"Oslo" not in everything  # a parameter
 
 
+@pytest.mark.parametrize("status", [400, 307])  # No redirect is followed.
 async def test_what_is_not_taken_is_counted(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
+    collector.status = status
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")  # milliseconds
     collector.refuses.add("/v1/traces")
     telemetry = sent_to(collector, served=True)

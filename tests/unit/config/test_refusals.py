@@ -340,8 +340,18 @@ RULE = "[[agents.a.allow]]\ntools = ['demo/x']\n"
             "not a valid URL",
             "https://",
         ),
-        ("[notify.a]\nurl = 'https://h:99999/'", "notify.a.url", "not a valid", "https:"),
-        ("[notify.a]\nurl = 'https://u@h/'", "notify.a.url", "a user name", "take it out"),
+        (
+            "[notify.a]\nurl = 'https://h:99999/'",
+            "notify.a.url",
+            "not a valid",
+            "https:",
+        ),
+        (
+            "[notify.a]\nurl = 'https://u@h/'",
+            "notify.a.url",
+            "a user name",
+            "take it out",
+        ),
         (
             "[servers.a]\nurl = 'http://h/ x'",
             "servers.a.url",

@@ -250,6 +250,7 @@ def _tail(log: Path) -> str:
     with log.open("rb") as file:
         with suppress(OSError):  # It is shorter.
             file.seek(-_LARGEST, os.SEEK_END)
+            file.readline()  # It is cut, and so may be a secret in it.
         return "\n".join(file.read().decode(errors="replace").splitlines()[-_LINES:])
 
 

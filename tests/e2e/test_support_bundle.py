@@ -182,6 +182,16 @@ def test_a_bundle_says_that_the_named_configuration_is_not_there(host: Shell) ->
         assert parts[name]["missing"] == "none.toml: there is no such file"
 
 
+def test_a_line_that_is_cut_shows_no_part_of_a_secret(host: Shell) -> None:
+    # law 8
+    rest = b"\n" + b"x" * (1 << 20)
+    secret = SECRETS["word"].encode()
+    half = len(secret) // 2
+    (host.folder / "host.log").write_bytes(secret + rest[: (1 << 20) - half])
+    _, parts = unpacked(host, "--log", "host.log")
+    assert secret[-half:].decode() not in parts["log.txt"]
+
+
 def test_the_page_about_help(host: Shell) -> None:
     page = ROOT / "docs" / "how-to" / "get-help.md"
     typed = [

@@ -247,6 +247,8 @@ async def _metrics(url: str, token: Path | None) -> str:
 
 
 def _tail(log: Path) -> str:
+    if not log.is_file():
+        raise UsageError(f"{log.name} is no ordinary file")  # It may have no end.
     with log.open("rb") as file:
         with suppress(OSError):  # It is shorter.
             file.seek(-_LARGEST, os.SEEK_END)

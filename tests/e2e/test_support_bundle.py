@@ -192,6 +192,11 @@ def test_a_line_that_is_cut_shows_no_part_of_a_secret(host: Shell) -> None:
     assert secret[-half:].decode() not in parts["log.txt"]
 
 
+def test_a_log_without_an_end_is_not_read(host: Shell) -> None:
+    _, parts = unpacked(host, "--log", "/dev/zero")
+    assert "zero is no ordinary file" in parts["log.txt"]
+
+
 def test_the_page_about_help(host: Shell) -> None:
     page = ROOT / "docs" / "how-to" / "get-help.md"
     typed = [

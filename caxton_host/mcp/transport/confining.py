@@ -306,7 +306,7 @@ def _check(config: ServerConfig, confine: Confine, program: Program) -> None:
     for path in (*confine.read, *confine.write):
         if not Path(path).exists():
             raise _refusal(config, f"{path} does not exist", f"mkdir -p {path}")
-    files = program.reads | program.names
+    files = program.reads | program.names | _there(_SYSTEM)
     for path in confine.write:
         within = (own for own in files if inside(own, [path]))
         if own := inside(path, files) or next(within, None):

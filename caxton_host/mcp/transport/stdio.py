@@ -114,13 +114,13 @@ async def connect(
     loop = asyncio.get_running_loop()
     limit = longest(config)
     words = ServerLog(log.append if log else _unheard, redact, SystemClock())
-    words.note(f"started: {shown(config, redact)}")
     async with (
         proxied(config, redact, emit) as egress,
         confined(config, command, env, egress.fd if egress else None) as argv,
     ):
         if egress:
             env |= egress.variables
+        words.note(f"started: {shown(config, redact)}")
         try:
             _, child = await loop.subprocess_exec(
                 lambda: _Child(limit, redact, words),

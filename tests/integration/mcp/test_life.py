@@ -32,9 +32,12 @@ from caxton_host.core.tools.servers import (
 from caxton_host.errors import ToolError
 from caxton_host.mcp import McpTools
 from caxton_host.mcp.health import ServerStatus
+from caxton_host.ports.tools import RunScope
 
 from .conftest import FAULTY, SECRET, Faulty, noted, processes, request, until
 from .faulty_http import FaultyHttp
+
+SCOPE = RunScope(run_id="0198", agent="a")
 
 
 async def test_what_a_server_writes_for_people_is_kept_without_secrets(
@@ -48,6 +51,19 @@ async def test_what_a_server_writes_for_people_is_kept_without_secrets(
     assert "-- started: " in told
     assert "no luck, [redacted]" in told
     assert SECRET not in told
+
+
+async def test_a_server_that_its_confinement_refuses_was_not_started(
+    tmp_path: Path,
+) -> None:
+    confine = Confine(read=(str(tmp_path / "away"),))
+    config = ServerConfig(name="a", command=(sys.executable,), confine=confine)
+    logs = tmp_path / "logs"
+    tools = McpTools({"a": config}, redact=Redactor(), logs=logs)
+    async with tools, tools.open(SCOPE) as own:
+        offered = await own.offered(["a"])
+    assert "does not exist" in str(offered.servers)
+    assert not logs.exists()
 
 
 async def test_a_flood_on_standard_error_fills_no_disk_and_stops_no_call(
@@ -279,8 +295,9 @@ async def test_an_outage_is_told_and_recorded_once(
 async def test_what_a_confined_server_ends_for_may_be_its_confinement(
     faulty: Faulty, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with faulty("dies_at_start", confine=Confine(memory=1024)) as tools:
-        await tools.offered(["faulty"])
+    tools = faulty("dies_at_start", confine=Confine(memory=1024))
+    async with tools, tools.open(SCOPE) as own:
+        await own.offered(["faulty"])
     assert "the server was ended by SIG" in caplog.text
     assert "check command and confine of [servers.faulty]" in caplog.text
 

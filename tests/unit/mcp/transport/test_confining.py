@@ -82,6 +82,16 @@ async def test_place_where_a_program_is_looked_for_is_not_writable(
             pass
 
 
+async def test_libraries_of_the_system_are_part_of_a_program() -> None:
+    config = ServerConfig(
+        name="a", command=(PYTHON,), confine=Confine(write=("/usr/share",))
+    )
+
+    with pytest.raises(ServerUnavailable, match="change its own program: /usr"):
+        async with confined(config, [PYTHON], {}):
+            pass
+
+
 async def test_folder_for_output_in_the_working_folder_is(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     command = [PYTHON, "-m", "json"]

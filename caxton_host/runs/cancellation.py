@@ -160,6 +160,7 @@ class UnderWay:
         except StoreError:
             # Its end is not recorded: it is to be taken up again, perhaps by this host.
             recorder.log.leave()
+            run.end = None
             raise
         finally:
             if run.asked:
@@ -184,6 +185,21 @@ class UnderWay:
         run.stop(end)
         await run.over.wait()
         return run.end
+
+    def check_over(self, run_id: str) -> None:
+        """
+        Check that a run whose log failed is not under way here any more.
+
+        Runs that it called may be: they would go on without it.
+
+        Raises:
+            BusyError: It is.
+        """
+        if run_id in self._runs:
+            raise BusyError(
+                f"this host still ends what run {run_id} did until its log failed",
+                fix="try again",
+            )
 
     def stopping(self, run_id: str) -> RunCancelled | RunSuspended | None:
         """Return what a run under way here is asked to end or to be suspended with."""

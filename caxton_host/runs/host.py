@@ -299,6 +299,7 @@ class Host:
         """
         with self.admission, self._keeping(run_id):
             recording = await self._unended(run_id)
+            self.under_way.check_over(run_id)
             if not self.sessions:
                 recording.check_executable()
             if recording.is_restored and not restored:

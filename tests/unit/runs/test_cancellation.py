@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from caxton_host.core.calls import JSON
+from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.journal import Journal
 from caxton_host.core.log.events import (
     RunCancelled,
@@ -286,3 +287,31 @@ async def test_run_that_goes_on_here_after_its_log_failed_can_still_be_cancelled
         raise asyncio.CancelledError
     assert await asking == again.end == done
     assert await under_way.stop("r", done) is None
+
+
+async def test_run_whose_log_failed_is_resumed_once_it_is_over_here() -> None:
+    # law 7: what it called would go on without it
+    scene = Scene(sleeps)
+    scene.store = MemoryStore(clock=scene.clock, entropy=scene.entropy)
+    run_id = await interrupted(scene.store)
+    recorder = Recorder(scene.store.create("run/another"), Journal())
+    async with scene.host.under_way.run(run_id, recorder, BOB) as run:
+        with pytest.raises(BusyError, match="until its log failed"):
+            await scene.host.resume(run_id, actor=BOB, grant=Grant())
+        run.end = RunCancelled(actor=BOB, reason="")
+
+
+async def test_a_stop_that_could_not_be_recorded_returns_no_end() -> None:
+    store, under_way = MemoryStore(clock=FakeClock(), entropy=FakeEntropy()), UnderWay()
+    recorder = Recorder(store.create("run/1"), Journal())
+
+    async def work() -> None:
+        async with under_way.run("1", recorder, BOB):
+            recorder.log.leave()
+            await asyncio.sleep(10)
+
+    task = asyncio.create_task(work())
+    await under_way.wait()
+    assert await under_way.stop("1", RunCancelled(actor=BOB, reason="")) is None
+    with pytest.raises(StoreError):
+        await task

@@ -105,8 +105,11 @@ REQUESTS = _histogram(
     "http.server.request.duration",
     _REQUEST,
     "Duration of a request over HTTP",
-    *("http.request.method", "http.route", "http.response.status_code"),
+    *("http.request.method", "url.scheme", "http.route"),
+    *("http.response.status_code", "error.type"),
 )
+#: Attributes that are numbers.
+NUMBERS = {"http.response.status_code"}
 
 # -- calls -----------------------------------------------------------------------
 

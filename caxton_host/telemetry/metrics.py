@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.calls import REPEATABLE
@@ -60,7 +61,7 @@ class Metrics(Sink):
         self._looks: dict[str, list[Look]] = {}
         self._points: dict[str, dict[_Labels, float]] = {}
         self._timed: dict[str, Histogram] = {}
-        self._attributes: dict[str, dict[_Labels, dict[str, str]]] = {}
+        self._attributes: dict[str, dict[_Labels, dict[str, str | int]]] = {}
         for one in i.INSTRUMENTS:
             self._make(meter, one)
 
@@ -78,7 +79,11 @@ class Metrics(Sink):
         if attributes is None:
             labels = _room(known, labels)
             named = zip(what.labels, labels, strict=True)
-            known[labels] = attributes = {key: text for key, text in named if text}
+            known[labels] = attributes = {
+                key: int(text) if key in i.NUMBERS and text.isdecimal() else text
+                for key, text in named
+                if text
+            }
         self._timed[what.name].record(seconds, attributes)
 
     # -- runs and calls --------------------------------------------------------
@@ -172,10 +177,14 @@ class Metrics(Sink):
         """Record how late the event loop was."""
         self.time(i.DELAY, seconds)
 
-    def requested(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Record the duration of a request over HTTP."""
+    def requested(
+        self, method: str, scheme: str, route: str, status: int, seconds: float
+    ) -> None:
+        """Record the duration of a request over HTTP; a status of 0: no answer."""
         known = method if method in _METHODS else "_OTHER"
-        self.time(i.REQUESTS, seconds, known, route, str(status or ""))
+        said = str(status or "")
+        error = said if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ""
+        self.time(i.REQUESTS, seconds, known, scheme, route, said, error)
 
     def anchor_failed(self) -> None:
         """Count a failed attempt to anchor a checkpoint."""

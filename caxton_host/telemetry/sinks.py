@@ -113,7 +113,9 @@ class Sink:
     def delayed(self, seconds: float) -> None:
         """Take how late the event loop was."""
 
-    def requested(self, method: str, route: str, status: int, seconds: float) -> None:
+    def requested(
+        self, method: str, scheme: str, route: str, status: int, seconds: float
+    ) -> None:
         """Take a request over HTTP; *route* is a template, or empty."""
 
     def anchor_failed(self) -> None:

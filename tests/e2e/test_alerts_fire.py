@@ -51,6 +51,9 @@ endpoint = "{otlp}"
 {demo}
 [servers.icy]
 {demo}
+[servers.held]
+{demo}
+confine = {{ read = ["given"] }}
 [servers.sick]
 {demo}
 timeout = "0.2s"
@@ -70,8 +73,6 @@ module = "quick.wasm"
 tools = ["demo/*"]
 approve = {{ by = ["ops"] }}
 """
-#: Not the same fault as any other, so it is left to the tests of confinement.
-ELSEWHERE = {"CaxtonConfinementRefused"}
 #: Bytes that others may need, or give back, meanwhile.
 _SPARE = 2_000_000_000
 #: What a test cannot wait for, and what it waits for instead.
@@ -92,6 +93,7 @@ def guests(shell: Shell) -> dict[str, bytes]:
         "quick": guest(call("mcp__demo__get_weather", location="Oslo")),
         "other": guest(call("mcp__demo__echo", text="another")),
         "slow": guest(slow),
+        "held": guest(call("mcp__held__echo", text="here?")),
         "frozen": guest(call("mcp__icy__echo", text="cold")),
         "lost": guest(call("mcp__gone__echo", text="there?")),
         "sick": guest(*[call("mcp__sick__slow", seconds=5)] * 3),
@@ -265,12 +267,13 @@ def test_each_alert_fires_when_its_fault_is_caused(shell: Shell) -> None:
             demo=standin.toml(),
             gone=standin.typed(f"gone={shell.folder}"),
         )
-        tools = [f"{name}/*" for name in ("demo", "icy", "sick", "gone")]
+        tools = [f"{name}/*" for name in ("demo", "icy", "held", "sick", "gone")]
         for name in guests(shell):
             config += f"[agents.{name}]\nmodule = '{name}.wasm'\n"
             config += f"allow = [{{ tools = {tools} }}]\n" if name != "wild" else ""
         shell.write("caxton.toml", config)
         shell.write("alive", "")
+        (shell.folder / "given").mkdir()
         checked = shell("config", "check")
         assert checked.code == 0, checked.out
         good, other = token(shell), token(shell, "--scope", "run")
@@ -320,7 +323,7 @@ def test_each_alert_fires_when_its_fault_is_caused(shell: Shell) -> None:
         prometheus.fires("CaxtonCheckpointOld")
 
     names = {rule["alert"] for rule in rules()}
-    assert prometheus.fired == names - ELSEWHERE
+    assert prometheus.fired == names
     told = str(prometheus.said)
     assert "<error" not in told
     assert good not in told
@@ -351,7 +354,8 @@ def fault_by_fault(
         shell("serve", "token", "create", "--scope", "run", "--expires", "1h").code == 0
     )
     assert shell("freeze", "server", "icy", "--reason", "ice").code == 0
-    for agent in ("costly", "asking", "wild", "wild", "wild", "frozen", "sick"):
+    (shell.folder / "given").rmdir()
+    for agent in ("costly", "asking", "wild", "wild", "wild", "frozen", "held", "sick"):
         run(agent)
     many_bad(host)
     too_many(host, other)
@@ -371,7 +375,7 @@ def fault_by_fault(
         *("CaxtonReplayDiverged", "CaxtonTokenExpires"),
         *("CaxtonBudgetNearlyUsed", "CaxtonCallsDenied", "CaxtonApprovalWaits"),
         *("CaxtonRunsSuspended", "CaxtonBreakerOpen", "CaxtonAnchorFails"),
-        *("CaxtonSinkLags", "CaxtonTelemetryLost"),
+        *("CaxtonSinkLags", "CaxtonTelemetryLost", "CaxtonConfinementRefused"),
     )
     fires(*early)
 

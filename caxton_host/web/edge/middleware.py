@@ -243,13 +243,15 @@ _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _ASKS = (READ, PROMPT, COMPLETE)
 
 
-#: Called with method, template of the route, status (0: none was sent) and seconds.
-Requested: TypeAlias = Callable[[str, str, int, float], None]
+#: Called with method, scheme, template of the route, status (0: none was sent) and seconds.
+Requested: TypeAlias = Callable[[str, str, str, int, float], None]
 
 
-def unrequested(method: str, route: str, status: int, seconds: float) -> None:
+def unrequested(
+    method: str, scheme: str, route: str, status: int, seconds: float
+) -> None:
     """Ignore a request."""
-    del method, route, status, seconds
+    del method, scheme, route, status, seconds
 
 
 class Pages(Protocol):
@@ -295,9 +297,9 @@ class Edge:
 
         limit: Requests under way.
 
-        requested: Called with each request that was answered: its method, the template
-            of its route, the status, and the seconds. One that is refused before it is
-            routed has no route.
+        requested: Called with each request that was answered: its method, its
+            scheme, the template of its route, the status, and the seconds. One that is
+            refused before it is routed has no route.
 
         streams: Streams that clients of MCP open to be told of changes. They are no
             requests, since they last: clients that share a token could not call.
@@ -367,7 +369,8 @@ class Edge:
             # Of the application, whatever that is: it has no template without a path.
             route = getattr(scope.get("route"), "path", "")
             took = loop.time() - began
-            self.requested(scope["method"], route, answering.status, took)
+            asked = scope["method"], scope.get("scheme", "http"), route
+            self.requested(*asked, answering.status, took)
 
     async def _answer(
         self, scope: Scope, receive: Receive, answering: Answering

@@ -446,7 +446,7 @@ def test_without_anybody_who_wants_to_know_nothing_is_watched() -> None:
     telemetry.counts.look(list, BUDGET, what="budgets")
     telemetry.counts.forget()
     telemetry.counts.delayed(0.1)
-    telemetry.counts.requested("GET", "/", 200, 0.1)
+    telemetry.counts.requested("GET", "http", "/", 200, 0.1)
     telemetry.counts.anchor_failed()
     telemetry.counts.worker("died")
     telemetry.counts.lost("spans")

@@ -243,14 +243,14 @@ def test_look_is_made_again_after_a_while(read: Read) -> None:
 
 
 def test_requests_are_counted_by_route_and_status(read: Read) -> None:
-    for method, status in (("GET", 200), ("GET", 401), ("BREW", 0)):
-        read.metrics.requested(method, "/runs/{run}", status, 0.1)
+    for method, status in (("GET", 200), ("GET", 503), ("BREW", 0)):
+        read.metrics.requested(method, "https", "/runs/{run}", status, 0.1)
     name = "http_server_request_duration_seconds_count"
     counts = [line for line in read.text().splitlines() if line.startswith(name)]
     assert [re.findall(r'"([^"]*)"', line) for line in counts] == [
-        ["GET", "200", "/runs/{run}"],
-        ["GET", "401", "/runs/{run}"],
-        ["_OTHER", "", "/runs/{run}"],
+        ["", "GET", "200", "/runs/{run}", "https"],
+        ["503", "GET", "503", "/runs/{run}", "https"],
+        ["", "_OTHER", "", "/runs/{run}", "https"],
     ]
 
 

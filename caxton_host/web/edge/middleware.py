@@ -243,7 +243,8 @@ _BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
 _ASKS = (READ, PROMPT, COMPLETE)
 
 
-#: Called with method, scheme, template of the route, status (0: none was sent) and seconds.
+#: Called with method, scheme, template of the route, status (0: none was sent), and
+#: seconds.
 Requested: TypeAlias = Callable[[str, str, str, int, float], None]
 
 

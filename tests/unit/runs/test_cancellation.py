@@ -292,7 +292,6 @@ async def test_run_that_goes_on_here_after_its_log_failed_can_still_be_cancelled
 async def test_run_whose_log_failed_is_resumed_once_it_is_over_here() -> None:
     # law 7: what it called would go on without it
     scene = Scene(sleeps)
-    scene.store = MemoryStore(clock=scene.clock, entropy=scene.entropy)
     run_id = await interrupted(scene.store)
     recorder = Recorder(scene.store.create("run/another"), Journal())
     async with scene.host.under_way.run(run_id, recorder, BOB) as run:

@@ -172,7 +172,9 @@ class Tooling:
             return self.start
         eager = [name for name, one in config.servers.items() if one.eager]
         return {
-            name: agent.grant.servers(eager) for name, agent in config.agents.items()
+            name: names
+            for name, agent in config.agents.items()
+            if (names := agent.grant.servers(eager))
         }
 
     def _servers(self, config: Config) -> McpTools:

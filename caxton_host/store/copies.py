@@ -190,8 +190,24 @@ def dump_command(url: str, to: Path) -> str:
 
     >>> dump_command("postgresql+psycopg://me:x@db:5433/log", Path("a.dump"))
     'pg_dump --format=custom --host=db --port=5433 --username=me --file=a.dump log'
+
+    What is said about TLS is part of it.
+
+    >>> dump_command("postgresql+psycopg://db/log?sslmode=verify-full", Path("a.dump"))
+    "pg_dump --format=custom --file=a.dump 'postgresql://db/log?sslmode=verify-full'"
     """
     parsed = sa.make_url(url)
+    if any(key.startswith("ssl") for key in parsed.query):
+        place = sa.URL.create(
+            "postgresql",
+            parsed.username,
+            host=parsed.host,
+            port=parsed.port,
+            database=parsed.database,
+            query={k: v for k, v in parsed.query.items() if "password" not in k},
+        )
+        words = ["--format=custom", f"--file={to}", place.render_as_string()]
+        return shlex.join(["pg_dump", *words])
     options = {
         "format": "custom",
         "host": parsed.host or parsed.query.get("host"),

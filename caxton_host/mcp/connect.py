@@ -22,11 +22,13 @@ from .. import __version__
 from ..core.calls import JSON
 from ..core.log.events import Event
 from ..core.text.redact import Redactor, plain
+from ..core.tools.confinement import NOT_CONFINED
 from ..core.tools.servers import ServerConfig
 from ..errors import CaxtonError, ServerUnavailable, TokenError, ToolError
 from ..lib.codec import canonical, sha256
 from ..lib.machine import SystemClock
 from ..ports.log import ServerProtocol, ServerProtocols
+from ..sandbox.launch import CANNOT
 from .auth.oauth import Access
 from .connection import Connection
 from .transport import stdio
@@ -224,6 +226,8 @@ def _unavailable(
         why = f"it did not agree on a protocol: {said}"
     if words := link.last_words():
         why += f"; its last words: {words}"
+        if config.confine and CANNOT in words:
+            why = f"{NOT_CONFINED}{why}"
     if config.url is not None:
         told = exc.fix if isinstance(exc, ToolError) else ""
         return ServerUnavailable(

@@ -79,8 +79,9 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(__file__)))) 
 
 from caxton_host.sandbox import kernel, namespace, refused_calls  # noqa: E402
 
-#: Exit status of a server that could not be confined.
+#: Exit status of a server that could not be confined, and how its last words begin.
 NOT_CONFINED = 126
+CANNOT = "caxton: cannot confine the server: "
 _APART = kernel.NEW_PROCESSES | kernel.NEW_IPC
 _FILES = 100_000
 #: This process and the first of the namespace, which the kernel counts too.
@@ -138,7 +139,7 @@ def _status(server: int) -> int | None:
 
 
 def _fail(why: object) -> NoReturn:
-    sys.stderr.write(f"caxton: cannot confine the server: {why}\n")
+    sys.stderr.write(f"{CANNOT}{why}\n")
     sys.stderr.flush()
     os._exit(NOT_CONFINED)
 

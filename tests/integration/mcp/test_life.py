@@ -21,7 +21,7 @@ from caxton_host.core.log.events import (
     ServerRestarted,
 )
 from caxton_host.core.text.redact import Redactor
-from caxton_host.core.tools.confinement import Confine
+from caxton_host.core.tools.confinement import NOT_CONFINED, Confine
 from caxton_host.core.tools.servers import (
     BreakerOptions,
     Rate,
@@ -64,6 +64,18 @@ async def test_a_server_that_its_confinement_refuses_was_not_started(
         offered = await own.offered(["a"])
     assert "does not exist" in str(offered.servers)
     assert not logs.exists()
+
+
+async def test_a_server_that_the_launcher_cannot_confine_is_a_refusal(
+    faulty: Faulty, tmp_path: Path
+) -> None:
+    (tmp_path / "out").symlink_to(tmp_path)  # As a server may do while it runs.
+    confine = Confine(write=(str(tmp_path / "out"),))
+    tools = faulty("dies_at_start", confine=confine)
+    async with tools, tools.open(SCOPE) as own:
+        offered = await own.offered(["faulty"])
+    assert isinstance(problem := offered.servers["faulty"], dict)
+    assert str(problem["problem"]).startswith(NOT_CONFINED)
 
 
 async def test_a_flood_on_standard_error_fills_no_disk_and_stops_no_call(

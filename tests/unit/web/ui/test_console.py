@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import httpx
 import pytest
@@ -18,6 +18,8 @@ from caxton_host.core.calls import JSON
 from caxton_host.core.grants.approvals import Approve
 from caxton_host.core.grants.grants import Grant
 from caxton_host.core.grants.principals import Principal, Scope
+from caxton_host.core.log.notices import TYPES
+from caxton_host.core.tools.servers import ServerConfig
 from caxton_host.ports.sandbox import Door, Ending, Guest
 from caxton_host.testing import FakeTools
 from caxton_host.web.api.openapi import OPERATIONS
@@ -361,6 +363,23 @@ async def test_a_bad_address_says_what_is_wrong_and_how_to_mend_it(
     assert found.status_code == status
     assert "To fix:" in found.text
     assert found.headers["content-type"].startswith("text/html")
+
+
+@pytest.mark.parametrize("path", sorted({p for _, *two in TYPES.values() for p in two}))
+async def test_a_notice_leads_to_a_page(tmp_path: Path, path: str) -> None:
+    office = Office(tmp_path)
+    demo = ServerConfig(name="demo", command=("demo",))
+    origins = {"demo": tmp_path / "caxton.toml"}
+    office.config = replace(office.config, servers={"demo": demo}, origins=origins)
+    run = await office.start()
+    await office.done(run)
+    facts = {"run": run, "agent": "weather", "server": "demo"}
+    async with browsing(office) as client:
+        page = await client.get(path.format(**facts))
+    assert page.status_code == 200
+    if path.startswith("/ui/runs?"):
+        for values in parse_qs(urlsplit(path.format(**facts)).query).values():
+            assert values[0] in page.text
 
 
 async def test_filters_live_in_the_address(tmp_path: Path) -> None:

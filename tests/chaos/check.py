@@ -178,6 +178,22 @@ class Found:
         ]
 
 
+async def unfinished(place: Place) -> list[str]:
+    """Return the runs that have not ended, with their newest events."""
+    store = SqlStore.open(
+        place.store, clock=SystemClock(), entropy=os.urandom, write=False
+    )
+    try:
+        rows = [row for row in await store.reader.runs(_MANY) if row.state not in _OVER]
+        return [
+            f"{row.run_id} {row.state} {[(one.seq, one.type) for one in history[-4:]]}"
+            for row in rows
+            for history in [await store.reader.read(f"run/{row.run_id}")]
+        ]
+    finally:
+        await store.aclose()
+
+
 async def check(place: Place) -> Found:
     """Read the log and the counter of *place*, and check them."""
     found = Found()

@@ -28,6 +28,7 @@ from pathlib import Path
 from caxton_host.store.sql import SqlStore
 
 from . import hosted
+from .check import unfinished
 from .scene import Place
 
 #: Modules that are imported once, not by every host.
@@ -187,7 +188,9 @@ class Conductor:
                     raise FailedError(f"the last host failed: {status}")
                 return
             time.sleep(0.01)
-        raise FailedError("the last host does not end")
+        os.kill(self._host, signal.SIGUSR2)  # It tells what it does.
+        left = asyncio.run(unfinished(self.place))
+        raise FailedError(f"the last host does not end: {left}")
 
 
 def _kind(pid: int) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import signal
+import sys
 from collections import deque
 
 from caxton_host.app.bootstrap import Running, running
@@ -42,6 +44,7 @@ FROZEN = (("agent", "child"), ("server", "world"), ("agent", "agent0"))
 
 async def live(place: Place) -> None:
     """Drive runs until all have ended and no new ones are to start."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, _tell)
     async with running(place.config(), place.paths, {}) as up:
         idle = [
             row.run_id
@@ -55,6 +58,11 @@ async def live(place: Place) -> None:
             _freeze_and_thaw(up, place),
             *(_keep_busy(up, place, waiting, numbers, code) for _ in range(RUNS)),
         )
+
+
+def _tell() -> None:
+    for task in asyncio.all_tasks():
+        task.print_stack(limit=8, file=sys.stderr)
 
 
 async def _keep_busy(

@@ -143,14 +143,14 @@ class Pool:
         """
         Release a server.
 
-        After its last client it ends, or lingers for the next one.
+        After its last client it ends, or lingers for the next one if it was started.
         """
         held = self._holders[key]
         n = next(n for n, (one, _) in enumerate(held) if one is server)
         held[n] = server, held[n][1] - 1
         if held[n][1]:
             return
-        if not linger:
+        if not (linger and server.started):
             await self._end(key, server)
             return
         seconds = _PROCESS_LINGER_S if server.config.command else _LINGER_S

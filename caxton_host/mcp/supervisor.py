@@ -285,6 +285,11 @@ class Server:
             # A log that fails is reported by the runs; servers go on without it.
             logger.exception("MCP: an event of %s was lost", self.config.name)
 
+    @property
+    def started(self) -> bool:
+        """Whether it was ever needed."""
+        return self._owner is not None
+
     def want(self) -> None:
         """Request a connection, without waiting for it."""
         if self._owner is None:

@@ -188,17 +188,18 @@ class UnderWay:
 
     def check_over(self, run_id: str) -> None:
         """
-        Check that a run whose log failed is not under way here any more.
+        Check that a run is not under way here.
 
-        Runs that it called may be: they would go on without it.
+        One whose log failed may be, with runs that it called: these would go on
+        without it.
 
         Raises:
             BusyError: It is.
         """
-        if run_id in self._runs:
+        run = self._runs.get(run_id)
+        if run and run.end is None:  # or its end is recorded at this moment
             raise BusyError(
-                f"this host still ends what run {run_id} did until its log failed",
-                fix="try again",
+                f"this host still drives run {run_id}", fix="try again once it is over"
             )
 
     def stopping(self, run_id: str) -> RunCancelled | RunSuspended | None:

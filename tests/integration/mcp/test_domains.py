@@ -95,6 +95,16 @@ async def test_another_agent_or_tenant_has_another_process_with_its_own_scratch(
     assert not processes(config.command[-1])
 
 
+async def test_what_a_run_did_not_use_is_not_kept_for_the_next_one(
+    config: ServerConfig,
+) -> None:
+    pool, other = Pool(), replace(config, name="other")
+    tools = McpTools({"keeper": config, "other": other}, redact=Redactor(), pool=pool)
+    async with tools:
+        assert await keep(tools, of("a"), "one") == NOTHING
+        assert [one.server for one in pool.status()] == ["keeper"]
+
+
 async def test_shared_it_is_one_process_and_so_is_one_that_is_not_confined(
     config: ServerConfig, events: list[Event], monkeypatch: pytest.MonkeyPatch
 ) -> None:
